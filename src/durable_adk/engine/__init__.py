@@ -1,0 +1,1 @@
+"""The rules: leases, replay, frontiers, ends. Talks to ports only."""

@@ -1,0 +1,527 @@
+"""What the engine needs from the outside, as contracts that a stranger could implement.
+
+``Store`` is implemented by ``durable_adk.store`` by shape (it does not import this module),
+``Program`` by ``durable_adk.adk``. Each method says, in this order: Effect, Time, Repeat,
+Returns, Raises. Every ``Store`` method may raise ``Unavailable`` (nothing happened, or for a
+read: no answer) and every write ``WriteUnknown`` (unacknowledged at its deadline; the same
+call again settles it); they are not repeated below.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from durable_adk.model.activity import Payload, Record
+from durable_adk.model.execution import (
+    Execution,
+    History,
+    Lease,
+    NewExecution,
+    SessionRecord,
+    Status,
+    StepDocument,
+    StoredError,
+)
+from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
+from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitRequest
+
+
+class Write(enum.Enum):
+    """Each kind of write, named by what is true once it is stored."""
+
+    SESSION = "the session exists"
+    BEGIN = "the execution exists"
+    CLAIM = "the lease is taken"
+    RENEW = "the lease is renewed"
+    CHUNK = "a chunk of a large payload is there"
+    INTENT = "the intent of a body that must not run twice is there"
+    VERDICT = "a body without an outcome is in doubt"
+    OUTCOMES = "outcomes are recorded"
+    STEP = "a step document is there, and not reachable yet"
+    FRONTIER = "the frontier is committed"
+    ANSWER = "an answer is stored"
+    WAITS = "the answers are records of their step"
+    CONTINUE = "the next step is open"
+    END = "the execution has ended"
+    SCOPES = "shared state is applied"
+    ATTEMPT_FAILED = "the attempt is given up"
+    RELEASE = "the lease is given back"
+    CANCEL = "a cancellation is asked of the owner"
+    RETRY = "a stuck execution is queued again"
+    DELETE = "a session and what belongs to it are gone"
+
+
+class Faults(Protocol):
+    """Where a test can make the world go wrong. Passed in, never global.
+
+    ``before``: nothing is stored yet. ``after``: it is stored, the caller has not been told.
+    ``body``: inside a model, tool, node or step body, or (``ran=True``) when it has run and
+    nothing is recorded yet. An implementation may end the process, raise, or for ``after``
+    return True: the reply is lost, and the write must be settled by writing it again.
+    """
+
+    def before(self, write: Write) -> None: ...
+
+    def after(self, write: Write) -> bool: ...
+
+    def body(self, kind: str, name: str, *, ran: bool) -> None: ...
+
+
+class NoFaults:
+    """What production runs with."""
+
+    def before(self, write: Write) -> None:
+        pass
+
+    def after(self, write: Write) -> bool:
+        return False
+
+    def body(self, kind: str, name: str, *, ran: bool) -> None:
+        pass
+
+
+class Clock(Protocol):
+    """Time. The server decides leases and expiries; this supplies how it is asked.
+
+    ``now``: an aggregation expression for int64 milliseconds since the epoch:
+        ``{"$toLong": "$$NOW"}`` on a server, a number under a manual clock and on mongomock.
+    ``estimate``: local guess of the same in milliseconds; only chooses when to look.
+    ``elapsed``: seconds from an arbitrary start, the largest of monotonic, boot-time and
+        wall-clock elapsed: what lease deadlines are measured with.
+    """
+
+    def now(self) -> Any: ...
+
+    def estimate(self) -> int: ...
+
+    def elapsed(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The execution was inserted by this call (or by an earlier try of it)."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An execution with this id was there before. The caller compares ``input_digest``."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The session's last turn is another execution, still active. Nothing was inserted."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a renewal found.
+
+    Attributes:
+        held: The lease is (again) ours. False: token or claim moved, or it is not running.
+        cancel: The reason of a cancellation asked for, or None.
+    """
+
+    held: bool
+    cancel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which documents of a tenant a list or a scan wants.
+
+    ``status`` narrows executions; ``kind`` narrows waits; ``cursor`` is what a page returned.
+    """
+
+    tenant: Tenant
+    user_id: str | None = None
+    session_id: str | None = None
+    status: Status | None = None
+    kind: str | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class KeeperLink(Protocol):
+    """A connection of its own that renews leases, usable on one other event loop.
+
+    ``renew`` has the contract of ``Store.renew``.
+    """
+
+    async def renew(self, lease: Lease, *, ttl_ms: int) -> Renewal: ...
+
+    async def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """The only spokesman of the database. One implementation, three drivers."""
+
+    needs_own_loop: bool
+    """Whether ``keeper_link`` should be used on a thread of its own (False on mongomock)."""
+
+    async def open(self) -> None:
+        """Check the server and make the indexes. Safe when many processes do it at once.
+
+        Raises:
+            ConfigError: too old a server, no ``$$NOW``, refused credentials, a sharded
+                collection that must not be, ``create_indexes`` off and an index missing,
+                a client that belongs to another event loop.
+            Unavailable: no server answered in time.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the client if the store made it. Repeat: yes."""
+        ...
+
+    def keeper_link(self) -> AbstractAsyncContextManager[KeeperLink]:
+        """A link for the keeper, to be entered on the loop that will use it."""
+        ...
+
+    # ---------------------------------------------------------------- sessions
+
+    async def create_session(self, session: SessionRecord) -> SessionRecord | None:
+        """Insert a session.
+
+        Repeat: the first insert wins.
+        Returns: the stored one, or None if a session with this key was there before.
+        """
+        ...
+
+    async def get_session(self, key: SessionKey) -> SessionRecord | None: ...
+
+    async def list_sessions(
+        self, selection: Selection
+    ) -> tuple[tuple[SessionRecord, ...], str | None]:
+        """Sessions of a tenant (and a user), oldest first, with the cursor of the next page."""
+        ...
+
+    # ---------------------------------------------------------------- begin and own
+
+    async def begin(self, new: NewExecution) -> Begun | Taken | Busy:
+        """Insert an execution as the next turn of its session, making the session if new.
+
+        Effect: ``turn`` = 1 + the last turn, inserted only after that turn was read as ended.
+            With ``run_now`` it is ``running`` under token 1, ``new.nonce`` as claim, attempt 1,
+            ``wake_at = NOW + ttl_ms``; else ``queued``, token 0, ``wake_at = NOW``.
+        Time: the server's.
+        Repeat: with the same nonce, yes: ``Begun`` again (while its claim is unchanged).
+        """
+        ...
+
+    async def claim(
+        self, key: ExecutionKey, *, nonce: Nonce, ttl_ms: int, version: str | None = None
+    ) -> Execution | None:
+        """Take an execution that is due.
+
+        Due: active; ``queued`` or ``running``, or ``suspended`` with no open wait; or ``stuck``
+            with ``version`` given, recorded and different from ``version``;
+            and ``wake_at <= NOW`` (not asked of a ``stuck`` one).
+        Effect: token + 1, ``claim`` = nonce, ``running``, ``wake_at = NOW + ttl_ms``, attempt + 1,
+            ``error`` kept; ``version`` is set to the given one.
+        Time: the server's.
+        Repeat: with the same nonce, yes.
+        Returns: the claimed execution, read in the claim's causal session, or None.
+        """
+        ...
+
+    async def claim_to_close(
+        self, key: ExecutionKey, *, closing: Status, reason: str, nonce: Nonce, ttl_ms: int
+    ) -> Execution | None:
+        """Take what nobody runs, in order to end it: queued, suspended, stuck, or lease run out.
+
+        Effect: as ``claim``, and ``closing``, ``error`` = reason, ``waiting`` off. Whoever claims it
+            after a crash sees ``closing`` and finishes it.
+        Returns: the claimed execution, or None if it is running under a live lease or has ended.
+        """
+        ...
+
+    async def renew(self, lease: Lease, *, ttl_ms: int) -> Renewal:
+        """Move the lease's end. Filter: token, claim, ``running``. Time: the server's."""
+        ...
+
+    async def release(self, lease: Lease) -> bool:
+        """Give a running execution back: ``queued`` and due at once.
+
+        Returns: False if the lease was not ours any more (nothing was written).
+        """
+        ...
+
+    async def request_cancel(self, key: ExecutionKey, reason: str) -> bool:
+        """Ask the owner of a running execution to end it. Returns: False if it is not running."""
+        ...
+
+    async def retry(self, key: ExecutionKey) -> Execution | None:
+        """Make a ``stuck`` or ``queued`` (backing off) execution due at once; failures = 0.
+
+        Returns: the execution, or None if it was neither.
+        """
+        ...
+
+    # ---------------------------------------------------------------- read for an attempt
+
+    async def load_history(self, execution: Execution, *, max_turns: int | None) -> History:
+        """The session and its finished turns before ``execution.turn``, newest whole ones if
+        ``max_turns`` is given, each with its committed steps along the ``prev`` chain.
+
+        Raises:
+            CorruptHistory: a turn, or a step of a chain, is missing.
+        """
+        ...
+
+    async def load_steps(self, execution: Execution) -> tuple[StepDocument, ...]:
+        """The committed steps of one execution, in order, along the chain from ``last_step``."""
+        ...
+
+    async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
+        """Every record of an execution from a step on, in key order, bodies whole. One range read.
+
+        Raises:
+            CorruptHistory: a record's position text does not fit its key, or a chunk is missing.
+        """
+        ...
+
+    async def load_waits(self, run: RunId, *, step: int) -> tuple[AnsweredWait, ...]:
+        """The wait records of one step, in frontier order."""
+        ...
+
+    # ---------------------------------------------------------------- record
+
+    async def insert_outcomes(self, run: RunId, records: Sequence[Record]) -> Record | None:
+        """Insert outcomes in order, in one ordered insert.
+
+        Repeat: yes; a duplicate under its own nonce is its own write.
+        Returns: None when all are durable; else the first stored record that holds a slot
+            under another nonce: those before it are stored, it and those after are not.
+        """
+        ...
+
+    async def insert_intent(self, run: RunId, record: Record) -> bool:
+        """Insert the intent of a ``fail`` body. Returns: whether the stored one is ours."""
+        ...
+
+    async def insert_verdict(self, run: RunId, record: Record) -> Record:
+        """Put a verdict into an outcome slot. Returns: what stands in the slot now."""
+        ...
+
+    # ---------------------------------------------------------------- commit points
+
+    async def put_step(self, document: StepDocument) -> None:
+        """Store a step document under its run, step and token. Unreachable until a commit names it.
+
+        Repeat: with the same nonce, yes.
+        Raises:
+            LeaseLost: the key holds a document under another nonce.
+        """
+        ...
+
+    async def commit_frontier(
+        self, lease: Lease, *, step: StepDocument, frontier: Frontier
+    ) -> None:
+        """Suspend: one update of the execution, filter token, ``running``, ``step``.
+
+        Effect: ``suspended``, the frontier whole, ``waiting``, ``waiting_since`` = NOW,
+            ``wake_at`` = earliest expiry or FAR, no claim, ``failures`` = 0;
+            ``scopes_due`` if the step has a stamp.
+        Repeat: yes: a frontier with this id, or a later step, means it is committed.
+        Raises:
+            LeaseLost: somebody else owns it. Nothing was written.
+        """
+        ...
+
+    async def put_answers(
+        self,
+        key: ExecutionKey,
+        frontier: Frontier,
+        answers: Mapping[int, StoredAnswer],
+    ) -> bool:
+        """Store answers of open places in one update, guarded by ``frontier.rev``.
+
+        Effect: ``rev`` + 1, ``open`` less; with the last one: ``wake_at`` = 0, ``waiting`` off.
+            Refused when a place with an expiry has expired by the server's clock.
+        Returns: False if nothing was stored (another rev, expired, not suspended): read again.
+        """
+        ...
+
+    async def commit_continue(
+        self, lease: Lease, execution: Execution, answered: Sequence[AnsweredWait]
+    ) -> None:
+        """Close an answered frontier: wait records first, then one update.
+
+        Effect: the wait records of ``execution.step`` (content only from the frontier, so
+            duplicates are equal), then filter token, ``running``, step, frontier id: step + 1,
+            ``last_step`` = the frontier's step document, no frontier.
+        Repeat: yes. Raises: LeaseLost.
+        """
+        ...
+
+    async def commit_end(
+        self,
+        lease: Lease,
+        *,
+        step: StepDocument,
+        status: Status,
+        result: Payload | None,
+        error: StoredError | None,
+    ) -> None:
+        """End: one update, filter token, ``running``, ``execution.step``; ``last_step`` = step.
+
+        Effect: the status, not active, ``ended_at`` = NOW, no claim, no frontier, ``wake_at`` FAR;
+            ``scopes_due`` if the step has a stamp.
+        Repeat: yes: the same status with this step document means it is committed.
+        Raises: LeaseLost.
+        """
+        ...
+
+    async def apply_scopes(self, execution: Execution, step: StepDocument) -> None:
+        """Apply a step's shared state key by key, older stamps losing, then clear ``scopes_due``.
+
+        Repeat: yes, by anybody.
+        """
+        ...
+
+    async def load_scopes(self, tenant: Tenant, user_id: str) -> tuple[dict[str, Payload], str]:
+        """Shared state seen now (``user:``/``app:`` keys with their prefix) and its newest stamp."""
+        ...
+
+    async def attempt_failed(
+        self,
+        lease: Lease,
+        *,
+        status: Status,
+        error: StoredError,
+        failures: int,
+        voided: Sequence[str],
+        backoff_ms: int,
+    ) -> None:
+        """Give the attempt up: ``queued`` with ``wake_at = NOW + backoff``, or ``stuck`` (FAR).
+
+        Effect: error, failures, voided slots added; no claim. Filter token, ``running``.
+        Raises: LeaseLost.
+        """
+        ...
+
+    # ---------------------------------------------------------------- reads
+
+    async def get_execution(self, key: ExecutionKey) -> Execution | None: ...
+
+    async def latest_execution(self, key: SessionKey) -> Execution | None:
+        """The session's last turn, active or not."""
+        ...
+
+    async def list_executions(
+        self, selection: Selection
+    ) -> tuple[tuple[Execution, ...], str | None]:
+        """Newest first, with the cursor of the next page."""
+        ...
+
+    async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
+        """Suspended executions with open waits, oldest ``waiting_since`` first."""
+        ...
+
+    async def list_due(
+        self, tenant: Tenant, *, version: str | None, limit: int
+    ) -> tuple[ExecutionKey, ...]:
+        """Executions that ``claim`` would take now, longest due first, of this version or of none;
+        with ``scopes_due`` ones left to ``list_scopes_due``."""
+        ...
+
+    async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
+        """Executions whose last committed step has shared state that is not applied."""
+        ...
+
+    async def next_wake(self, tenant: Tenant) -> int | None:
+        """The earliest ``wake_at`` of active executions, or None if there is none before FAR."""
+        ...
+
+
+# -------------------------------------------------------------------- the program that runs
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What a step left when ADK had nothing more to do.
+
+    Attributes:
+        waits: Open waits in frontier order; empty at the end.
+        events: Payload of the list of event envelopes of this step.
+        finished: Payload of ``{operation path: what a finished node run left}``.
+        state: Payload of the whole session state (no ``temp:``, ``user:``, ``app:`` keys).
+        scopes: Payload of the step's ``user:``/``app:`` writes (None as value: deleted), or None.
+        result: Payload of ``{"response", "output"}`` of the execution so far.
+    """
+
+    waits: tuple[WaitRequest, ...]
+    events: Payload
+    finished: Payload
+    state: Payload
+    scopes: Payload | None
+    result: Payload
+
+
+class Play(Protocol):
+    """One attempt's live session of the program. Used by one task, once per step, in order."""
+
+    async def run_step(self, step: int, answered: Sequence[AnsweredWait]) -> Quiet:
+        """Run until quiet. Step 1 takes the execution's input, later ones the answers.
+
+        Raises: whatever leaves the root; LeaseLost, ReplayMismatch as they come.
+        """
+        ...
+
+    def restore(self, step: StepDocument) -> None:
+        """Take a committed step as done instead of running it."""
+        ...
+
+    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
+        """The open step's end without running anything: events made from ``records`` (those of
+        the open step, in log order) and one closing response per unanswered call."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what the attempt holds. Repeat: yes."""
+        ...
+
+
+class Program(Protocol):
+    """The agent, as the engine sees it."""
+
+    def begin(self, attempt: Any, history: History, shared: Mapping[str, Payload]) -> Play:
+        """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past.
+
+        ``shared`` is the ``user:``/``app:`` state that step's start saw.
+        """
+        ...
+
+
+Sink = Callable[[str, object], None]
+"""Takes ``("token", str)`` at once and ``("event", Event)`` when all it rests on is durable."""
+
+__all__ = [
+    "AnsweredWait",
+    "Begun",
+    "Busy",
+    "Clock",
+    "Faults",
+    "FencingToken",
+    "KeeperLink",
+    "NoFaults",
+    "Play",
+    "Program",
+    "Quiet",
+    "Renewal",
+    "Selection",
+    "Sink",
+    "Store",
+    "Taken",
+    "Write",
+]

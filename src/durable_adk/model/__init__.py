@@ -1,0 +1,1 @@
+"""Values: no I/O, no clock, no driver, no ADK."""
