@@ -103,13 +103,19 @@ class SessionBusy(DurableError):
     """
 
     def __init__(
-        self, session_id: str, *, execution_id: str, status: str, waits: tuple[str, ...] = ()
+        self,
+        session_id: str,
+        *,
+        execution_id: str,
+        status: str,
+        waits: tuple[str, ...] = (),
+        remedy: str = "Answer, retry or cancel that execution, or use another session.",
     ) -> None:
         open_waits = f"; open waits: {', '.join(waits)}" if waits else ""
         super().__init__(
             f"session {session_id!r}",
             f"execution {execution_id!r} is {status}{open_waits}",
-            "Answer, retry or cancel that execution, or use another session.",
+            remedy,
         )
         self.execution_id = execution_id
         self.status = status

@@ -219,13 +219,21 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, key: ExecutionKey, *, nonce: Nonce, ttl_ms: int, version: str | None = None
+        self,
+        key: ExecutionKey,
+        *,
+        nonce: Nonce,
+        ttl_ms: int,
+        version: str | None = None,
+        early: bool = False,
     ) -> Execution | None:
         """Take an execution that is due.
 
         Due: active; ``queued`` or ``running``, or ``suspended`` with no open wait; or ``stuck``
             with ``version`` given, recorded and different from ``version``;
-            and ``wake_at <= NOW`` (not asked of a ``stuck`` one).
+            and ``wake_at <= NOW`` (not asked of a ``stuck`` one; nor, with ``early``, of a
+            ``queued`` one: a caller who is there does not wait for its back-off, and unlike
+            ``retry`` leaves ``failures`` as they are).
         Effect: token + 1, ``claim`` = nonce, ``running``, ``wake_at = NOW + ttl_ms``, attempt + 1,
             ``error`` kept; ``version`` is set to the given one.
         Time: the server's.
