@@ -1,0 +1,231 @@
+"""Settings: ``agent.yaml``, a mapping or the environment, read strictly.
+
+One table says which keys exist; everything else is an error that names file, key and
+rule. Times are in the unit their field names end with.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from durable_adk._config_keys import (
+    GROUPS,
+    KEYS,
+    TOOL_KEYS,
+    FromEnvironment,
+    Parse,
+    Refused,
+    checked_uri,
+    named,
+)
+from durable_adk.errors import ConfigError
+
+DEFAULT_FILE = "agent.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set, checked.
+
+    Attributes:
+        source: Where it came from, as errors name it: a file, ``config=``, or the defaults.
+        found: Whether ``source`` is something the user wrote.
+        version: The agent version that new executions record, or None.
+        namespace: Separates tenants; part of every key.
+        uri: Connection string, or None. Not in ``repr``: it may hold a password.
+        max_turns: How many finished turns an attempt loads; None for all.
+        spill_above: Bytes above which a payload is stored in chunks.
+        tools: Policy by tool name: ``rerun`` or ``fail``.
+    """
+
+    source: str
+    found: bool = True
+    version: str | None = None
+    namespace: str = "default"
+    uri: str | None = field(default=None, repr=False)
+    database: str = "durable_adk"
+    collection_prefix: str = "durable_"
+    create_indexes: bool = True
+    durable_workflow: bool = False
+    lease_ttl_ms: int = 30_000
+    max_block_s: float = 600.0
+    max_attempts: int = 5
+    runner_attempts: int = 1
+    backoff_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+    mode: Literal["restore", "walk"] = "restore"
+    model_mismatch: Literal["warn", "error"] = "warn"
+    tool_mismatch: Literal["error"] = "error"
+    wait_mismatch: Literal["error"] = "error"
+    max_turns: int | None = None
+    spill_above: int = 262_144
+    tools: Mapping[str, str] = field(default_factory=dict)
+    grace_s: float = 10.0
+
+
+# ---------------------------------------------------------------- reading
+
+
+def load(
+    config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    default_file: str | None = DEFAULT_FILE,
+) -> Settings:
+    """Read the settings of an App.
+
+    ``config`` replaces the default file, nothing is merged. ``MONGODB_URI`` of the
+    environment is used when no ``mongodb.uri`` is set.
+
+    Args:
+        config: A mapping shaped like the file, the path of a file, or None for the default file.
+        environment: Where ``${VARS}`` come from; the process environment by default.
+        default_file: Read when ``config`` is None and it exists; None reads no file.
+
+    Raises:
+        ConfigError: naming file, key and rule.
+    """
+    environment = os.environ if environment is None else environment
+    source, found, document = _document(config, default_file)
+    values = _Reader(source, environment).read(document)
+    if values.get("uri") is None and (uri := environment.get("MONGODB_URI")):
+        try:
+            values["uri"] = checked_uri(uri)
+        except Refused as rule:
+            raise ConfigError("environment: MONGODB_URI", str(rule), "Correct it.") from None
+    settings = Settings(source=source, found=found, **values)
+    if settings.backoff_max_ms < settings.backoff_ms:
+        raise ConfigError(
+            f"{source}: retry.backoff_max",
+            f"{settings.backoff_max_ms} ms is less than retry.backoff ({settings.backoff_ms} ms)",
+            "Raise retry.backoff_max or lower retry.backoff.",
+        )
+    return settings
+
+
+def _document(
+    config: Mapping[str, Any] | str | os.PathLike[str] | None, default_file: str | None
+) -> tuple[str, bool, Mapping[Any, object]]:
+    """Where the settings come from, whether the user wrote it, and what it says."""
+    match config:
+        case None:
+            if default_file is None:
+                return "the defaults", False, {}
+            path = Path(default_file)
+            return (str(path), True, _read_file(path)) if path.exists() else (str(path), False, {})
+        case Mapping():
+            return "config=", True, config
+        case str() | os.PathLike():
+            return str(config), True, _read_file(Path(config))
+    raise ConfigError(
+        "config=", f"expected a mapping or a path, got {named(config)}", "Pass one of them."
+    )
+
+
+def _read_file(path: Path) -> dict[Any, Any]:
+    from durable_adk._yaml import parse  # PyYAML is loaded only when there is a file to read
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            str(path), "there is no such file", "Write it, or pass config=."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"cannot be read: {error}", "Give a UTF-8 file.") from error
+    document = parse(text, source=str(path))
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(
+            str(path),
+            f"expected a mapping of keys at the top, got {named(document)}",
+            "Compare it with agent.yaml.example.",
+        )
+    return document
+
+
+class _Reader:
+    """Turns one document into the fields of ``Settings``."""
+
+    def __init__(self, source: str, environment: Mapping[str, str]) -> None:
+        self._source = source
+        self._environment = environment
+        self._values: dict[str, Any] = {}
+        self._tools: dict[str, str] = {}
+
+    def read(self, document: Mapping[Any, object]) -> dict[str, Any]:
+        self._group("", document)
+        return {**self._values, "tools": self._tools}
+
+    def _group(self, prefix: str, group: Mapping[Any, object]) -> None:
+        for name, value in group.items():
+            if not isinstance(name, str):
+                raise self._error(f"{prefix}{name}", f"a key is text, not {named(name)}")
+            key = prefix + name
+            if "." in name:
+                raise self._error(key, "a key holds no dot: write each part below the one before")
+            if key in KEYS:
+                field_name, parse = KEYS[key]
+                self._values[field_name] = self._value(key, value, parse)
+            elif key == "tools":
+                self._tool_policies(self._mapping(key, value))
+            elif key in GROUPS:
+                self._group(f"{key}.", self._mapping(key, value))
+            else:
+                raise self._unknown(key, [*KEYS, *GROUPS, "tools"])
+
+    def _tool_policies(self, tools: Mapping[Any, object]) -> None:
+        for name, policy in tools.items():
+            key = f"tools.{name}"
+            if not isinstance(name, str) or not name:
+                raise self._error(key, f"a tool's name is text, not {named(name)}")
+            for rule, value in self._mapping(key, policy).items():
+                if rule not in TOOL_KEYS:
+                    raise self._unknown(f"{key}.{rule}", [f"{key}.{known}" for known in TOOL_KEYS])
+                self._tools[name] = str(self._value(f"{key}.{rule}", value, TOOL_KEYS[rule]))
+
+    def _mapping(self, key: str, value: object) -> Mapping[Any, object]:
+        if not isinstance(value, Mapping):
+            raise self._error(key, f"expected keys below it, got {named(value)}")
+        return value
+
+    def _value(self, key: str, value: object, parse: Parse) -> object:
+        if isinstance(value, str) and "${" in value:
+            value = FromEnvironment(self._expanded(key, value))
+        try:
+            return parse(value)
+        except Refused as rule:
+            raise self._error(key, str(rule)) from None
+
+    def _expanded(self, key: str, text: str) -> str:
+        """``text`` with each ``${NAME}`` replaced; ``$${`` stands for itself."""
+
+        def replace(match: re.Match[str]) -> str:
+            if match[1]:
+                return "${"
+            name = match[2]
+            if name is None:
+                raise self._error(key, "'${' without a name and '}': write ${NAME}, or $${ for it")
+            if name not in self._environment:
+                raise self._error(key, f"the environment variable {name} is not set")
+            return self._environment[name]
+
+        # The lookbehind keeps the name of an escaped one as it is written.
+        return re.sub(r"\$(\$)?\{(?:(?<!\$\$\{)([A-Za-z_][A-Za-z0-9_]*)\})?", replace, text)
+
+    def _unknown(self, key: str, known: list[str]) -> ConfigError:
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return self._error(key, f"there is no such key{hint}")
+
+    def _error(self, key: str, rule: str) -> ConfigError:
+        return ConfigError(
+            f"{self._source}: {key}", rule, "agent.yaml.example shows every key with its default."
+        )
