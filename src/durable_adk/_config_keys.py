@@ -157,7 +157,7 @@ def _size(value: object) -> int:
 def _choice(*allowed: str, later: tuple[str, ...] = (), why: str = "") -> Parse:
     def parse(value: object) -> str:
         if value in later:
-            raise Refused(f"{value!r} is not built yet; use {' or '.join(allowed)}")
+            raise Refused(f"{value!r}: not yet; use {' or '.join(allowed)}")
         if not isinstance(value, str) or value not in allowed:
             raise Refused(f"expected {' or '.join(allowed)}, got {value!r}{why}")
         return value
@@ -166,7 +166,7 @@ def _choice(*allowed: str, later: tuple[str, ...] = (), why: str = "") -> Parse:
 
 
 def _not_yet(_value: object) -> object:
-    raise Refused("is not built yet: remove the key")
+    raise Refused("not yet: remove the key")
 
 
 _NEVER = ": a recorded result is never attached to other arguments"

@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
-import yaml
-
 from durable_adk.errors import ConfigError
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys and says nothing."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        "while reading a mapping",
-                        node.start_mark,
-                        f"the key {key.value!r} is there twice",
-                        key.start_mark,
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
 
 
 def parse(text: str, *, source: str) -> object:
@@ -34,8 +13,12 @@ def parse(text: str, *, source: str) -> object:
     Raises:
         ConfigError: naming ``source``, line and column.
     """
+    # Imported here: only a program with a file needs it, and importing the package stays cheap.
+    import yaml
+
     try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+        _refuse_equal_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+        return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -46,3 +29,28 @@ def parse(text: str, *, source: str) -> object:
         raise ConfigError(source, f"malformed YAML: {error}", "Correct it.") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(source, f"a value cannot be read: {error}", "Correct it.") from None
+
+
+def _refuse_equal_keys(root: Any) -> None:
+    """PyYAML keeps the last of two equal keys and says nothing."""
+    import yaml
+
+    todo, seen_nodes = [root], set()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen_nodes or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen_nodes.add(id(node))  # an alias is the node that it names
+        if isinstance(node, yaml.SequenceNode):
+            todo.extend(node.value)
+            continue
+        seen: set[str] = set()
+        for key, value in node.value:
+            todo.append(value)
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)

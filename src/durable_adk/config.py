@@ -24,6 +24,7 @@ from durable_adk._config_keys import (
     checked_uri,
     named,
 )
+from durable_adk._yaml import parse as parse_yaml
 from durable_adk.errors import ConfigError
 
 DEFAULT_FILE = "agent.yaml"
@@ -129,8 +130,6 @@ def _document(
 
 
 def _read_file(path: Path) -> dict[Any, Any]:
-    from durable_adk._yaml import parse  # PyYAML is loaded only when there is a file to read
-
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -139,7 +138,7 @@ def _read_file(path: Path) -> dict[Any, Any]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"cannot be read: {error}", "Give a UTF-8 file.") from error
-    document = parse(text, source=str(path))
+    document = parse_yaml(text, source=str(path))
     if document is None:
         return {}
     if not isinstance(document, dict):
