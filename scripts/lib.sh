@@ -2,6 +2,9 @@
 # Sourced, never run. Everything it makes lives under the git-ignored .durable/.
 # shellcheck shell=bash
 
+# The caller's own Python settings must not reach into our environment.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 STATE="$ROOT/.durable"
 VENV="$STATE/venv"
@@ -35,23 +38,29 @@ find_python() {
         "Install one, e.g. 'apt-get install python3 python3-venv' on Debian 12 or Ubuntu 24.04."
 }
 
-# ensure_env [FOLDER [REQUIREMENT]]: a virtual environment with this project in it, installed anew
-# only when pyproject.toml, the requirement or the Python changed.
+# adk_versions: print the google-adk versions under test, one a line; the first is the main one.
+adk_versions() { grep -v '^[[:space:]]*\(#\|$\)' "$ROOT/.ci/adk-versions"; }
+
+# ensure_env [FOLDER [ADK_VERSION]]: a virtual environment with this project in it, installed anew
+# only when pyproject.toml, the ADK version or the Python changed.
 ensure_env() {
-    local folder="${1:-$VENV}" requirement="${2:-}" python want
+    local folder="${1:-$VENV}" adk="${2:-$(adk_versions | head -n 1)}" python want
     python="$(find_python)"
-    want="$("$python" --version) $requirement $(cksum <"$ROOT/pyproject.toml")"
-    if [ -x "$folder/bin/python" ] && [ "$(cat "$folder/installed" 2>/dev/null)" = "$want" ]; then
-        return
-    fi
-    say "making ${folder#"$ROOT"/} with $("$python" --version) (takes a minute or two, once)"
-    mkdir -p "$(dirname "$folder")"
-    "$python" -m venv --clear "$folder"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
-        --editable "$ROOT[$EXTRAS]" ${requirement:+"$requirement"} >&2 ||
-        die "pip could not install the project and its dependencies (see above)" \
-            "Check the network and pip's index, then run this again."
-    printf '%s' "$want" >"$folder/installed"
+    want="$("$python" --version) google-adk==$adk $(cksum <"$ROOT/pyproject.toml")"
+    mkdir -p "$STATE"
+    (
+        flock 8 # two scripts at once: the second waits and finds it done
+        [ "$(cat "$folder/installed" 2>/dev/null)" != "$want" ] || exit 0
+        say "installing into ${folder#"$ROOT"/} with $("$python" --version) and google-adk $adk" \
+            "(a minute or two, once)"
+        [ "$("$folder/bin/python" --version 2>/dev/null)" = "$("$python" --version)" ] ||
+            "$python" -m venv --clear "$folder" >&2
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --editable "$ROOT[$EXTRAS]" "google-adk==$adk" >&2 ||
+            die "pip could not install the project and its dependencies (see above)" \
+                "Check the network and pip's index, then run this again."
+        printf '%s' "$want" >"$folder/installed"
+    ) 8>"$STATE/.env.lock"
 }
 
 # find_mongod PYTHON: print the path of a mongod: $MONGOD, on PATH, or in PYTHON's site-packages.

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Run everything that must hold: the checks, then every test against a real mongod.
+# Arguments go to pytest. Needs Linux x86-64, Python >= 3.11 and git; brings the rest itself.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT"
+ensure_env
+
+# newer_adk: print one line if the index has a google-adk that is not under test; never fails.
+newer_adk() {
+    local newest
+    newest="$(timeout 30 "$VENV/bin/python" -m pip index versions google-adk 2>/dev/null |
+        sed -n '1s/.*(\(.*\)).*/\1/p')" || true
+    [ -n "$newest" ] || return 0
+    if [ "$(printf '%s\n' "$newest" $(adk_versions) | sort -V | tail -n 1)" = "$newest" ] &&
+        ! adk_versions | grep -qxF "$newest"; then
+        say "google-adk $newest is out; under test: $(adk_versions | paste -sd ' ')"
+    fi
+}
+
+# other_adk VERSION: the tests of the seam to ADK, in an environment with that version.
+other_adk() {
+    local folder="$STATE/venv-adk-$1" seam=() tests
+    for tests in tests/adapter tests/shapes tests/adk_bugs; do
+        [ ! -d "$tests" ] || seam+=("$tests")
+    done
+    ensure_env "$folder" "$1"
+    say "tests of the seam against google-adk $1: ${seam[*]}"
+    "$folder/bin/python" -m pytest "${seam[@]}"
+}
+
+newer_adk
+./scripts/check.sh
+
+say "tests against google-adk $(adk_versions | head -n 1) (faults: a seeded slice; scripts/faults.sh runs all)"
+"$VENV/bin/python" -m pytest "$@"
+
+for version in $(adk_versions | tail -n +2); do
+    other_adk "$version"
+done
+say "all passed"
