@@ -9,7 +9,6 @@ call again settles it); they are not repeated below.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -27,32 +26,8 @@ from durable_adk.model.execution import (
     StoredError,
 )
 from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
+from durable_adk.model.store_results import Begun, Busy, Renewal, Selection, Taken, Write
 from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitRequest
-
-
-class Write(enum.Enum):
-    """Each kind of write, named by what is true once it is stored."""
-
-    SESSION = "the session exists"
-    BEGIN = "the execution exists"
-    CLAIM = "the lease is taken"
-    RENEW = "the lease is renewed"
-    CHUNK = "a chunk of a large payload is there"
-    INTENT = "the intent of a body that must not run twice is there"
-    VERDICT = "a body without an outcome is in doubt"
-    OUTCOMES = "outcomes are recorded"
-    STEP = "a step document is there, and not reachable yet"
-    FRONTIER = "the frontier is committed"
-    ANSWER = "an answer is stored"
-    WAITS = "the answers are records of their step"
-    CONTINUE = "the next step is open"
-    END = "the execution has ended"
-    SCOPES = "shared state is applied"
-    ATTEMPT_FAILED = "the attempt is given up"
-    RELEASE = "the lease is given back"
-    CANCEL = "a cancellation is asked of the owner"
-    RETRY = "a stuck execution is queued again"
-    DELETE = "a session and what belongs to it are gone"
 
 
 class Faults(Protocol):
@@ -99,56 +74,6 @@ class Clock(Protocol):
     def estimate(self) -> int: ...
 
     def elapsed(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The execution was inserted by this call (or by an earlier try of it)."""
-
-    execution: Execution
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """An execution with this id was there before. The caller compares ``input_digest``."""
-
-    execution: Execution
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """The session's last turn is another execution, still active. Nothing was inserted."""
-
-    execution: Execution
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """What a renewal found.
-
-    Attributes:
-        held: The lease is (again) ours. False: token or claim moved, or it is not running.
-        cancel: The reason of a cancellation asked for, or None.
-    """
-
-    held: bool
-    cancel: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which documents of a tenant a list or a scan wants.
-
-    ``status`` narrows executions; ``kind`` narrows waits; ``cursor`` is what a page returned.
-    """
-
-    tenant: Tenant
-    user_id: str | None = None
-    session_id: str | None = None
-    status: Status | None = None
-    kind: str | None = None
-    limit: int = 50
-    cursor: str | None = None
 
 
 class KeeperLink(Protocol):
@@ -247,8 +172,8 @@ class Store(Protocol):
     ) -> Execution | None:
         """Take what nobody runs, in order to end it: queued, suspended, stuck, or lease run out.
 
-        Effect: as ``claim``, and ``closing``, ``error`` = reason, ``waiting`` off. Whoever claims it
-            after a crash sees ``closing`` and finishes it.
+        Effect: as ``claim``, and ``closing``, ``error`` = reason, ``waiting`` off. Whoever claims
+            it after a crash sees ``closing`` and finishes it.
         Returns: the claimed execution, or None if it is running under a live lease or has ended.
         """
         ...
@@ -398,7 +323,7 @@ class Store(Protocol):
         ...
 
     async def load_scopes(self, tenant: Tenant, user_id: str) -> tuple[dict[str, Payload], str]:
-        """Shared state seen now (``user:``/``app:`` keys with their prefix) and its newest stamp."""
+        """Shared state seen now (``user:``/``app:`` keys, prefix kept) and its newest stamp."""
         ...
 
     async def attempt_failed(

@@ -1,0 +1,84 @@
+"""What the store answers: the results of its writes and the words for them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from durable_adk.model.execution import Execution, Status
+from durable_adk.model.identity import Tenant
+
+
+class Write(enum.Enum):
+    """Each kind of write, named by what is true once it is stored."""
+
+    SESSION = "the session exists"
+    BEGIN = "the execution exists"
+    CLAIM = "the lease is taken"
+    RENEW = "the lease is renewed"
+    CHUNK = "a chunk of a large payload is there"
+    INTENT = "the intent of a body that must not run twice is there"
+    VERDICT = "a body without an outcome is in doubt"
+    OUTCOMES = "outcomes are recorded"
+    STEP = "a step document is there, and not reachable yet"
+    FRONTIER = "the frontier is committed"
+    ANSWER = "an answer is stored"
+    WAITS = "the answers are records of their step"
+    CONTINUE = "the next step is open"
+    END = "the execution has ended"
+    SCOPES = "shared state is applied"
+    ATTEMPT_FAILED = "the attempt is given up"
+    RELEASE = "the lease is given back"
+    CANCEL = "a cancellation is asked of the owner"
+    RETRY = "a stuck execution is queued again"
+    DELETE = "a session and what belongs to it are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The execution was inserted by this call (or by an earlier try of it)."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An execution with this id was there before. The caller compares ``input_digest``."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The session's last turn is another execution, still active. Nothing was inserted."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a renewal found.
+
+    Attributes:
+        held: The lease is (again) ours. False: token or claim moved, or it is not running.
+        cancel: The reason of a cancellation asked for, or None.
+    """
+
+    held: bool
+    cancel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which documents of a tenant a list or a scan wants.
+
+    ``status`` narrows executions; ``kind`` narrows waits; ``cursor`` is what a page returned.
+    """
+
+    tenant: Tenant
+    user_id: str | None = None
+    session_id: str | None = None
+    status: Status | None = None
+    kind: str | None = None
+    limit: int = 50
+    cursor: str | None = None
