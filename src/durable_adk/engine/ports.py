@@ -204,7 +204,8 @@ class Store(Protocol):
 
     async def load_history(self, execution: Execution, *, max_turns: int | None) -> History:
         """The session and its finished turns before ``execution.turn``, newest whole ones if
-        ``max_turns`` is given, each with its committed steps along the ``prev`` chain.
+        ``max_turns`` is given, each with its committed steps along the ``prev`` chain; the
+        ``bodies`` of every step's ``refs`` are filled in (one read for all of them).
 
         Raises:
             CorruptHistory: a turn, or a step of a chain, is missing.
@@ -212,7 +213,8 @@ class Store(Protocol):
         ...
 
     async def load_steps(self, execution: Execution) -> tuple[StepDocument, ...]:
-        """The committed steps of one execution, in order, along the chain from ``last_step``."""
+        """The committed steps of one execution, in order, along the chain from ``last_step``, with
+        the ``bodies`` of their ``refs``."""
         ...
 
     async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
@@ -391,6 +393,7 @@ class Quiet:
         state: Payload of the whole session state (no ``temp:``, ``user:``, ``app:`` keys).
         scopes: Payload of the step's ``user:``/``app:`` writes (None as value: deleted), or None.
         result: Payload of ``{"response", "output"}`` of the execution so far.
+        refs: Slots of records whose content the events refer to (``StepDocument.refs``).
     """
 
     waits: tuple[WaitRequest, ...]
@@ -399,6 +402,7 @@ class Quiet:
     state: Payload
     scopes: Payload | None
     result: Payload
+    refs: tuple[str, ...] = ()
 
 
 class Play(Protocol):

@@ -189,6 +189,8 @@ class StepDocument:
         state: Payload of the whole session state after it; on the last step of a turn only.
         scopes: Payload of ``{key: value or None}`` written to ``user:`` and ``app:`` state.
         stamp: Order of those writes; empty if there are none.
+        refs: Slots of the records whose content the events refer to instead of repeating it.
+        bodies: Their bodies by slot, filled in by whoever reads the document; not stored with it.
     """
 
     run: RunId
@@ -202,6 +204,8 @@ class StepDocument:
     state: Payload | None = None
     scopes: Payload | None = None
     stamp: str = ""
+    refs: tuple[str, ...] = ()
+    bodies: Mapping[str, Payload] = field(default_factory=dict)
     nonce: Nonce
 
     @property

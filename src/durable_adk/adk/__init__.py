@@ -1,0 +1,1 @@
+"""The seam to google-adk: the only package that imports it."""

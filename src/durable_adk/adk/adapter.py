@@ -1,0 +1,144 @@
+"""The program as the engine sees it: an ADK root with its plugins and services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.adk.apps import App as AdkApp
+from google.adk.events import Event
+from google.adk.workflow import BaseNode
+from google.genai import types
+
+from durable_adk.adk import check
+from durable_adk.adk import events as stored
+from durable_adk.adk.clone import clone_tree
+from durable_adk.adk.install import install
+from durable_adk.adk.play import AdkPlay, open_session
+from durable_adk.adk.runner import AttemptRunner
+from durable_adk.adk.session import AttemptSessions
+from durable_adk.adk.stage import Stage
+from durable_adk.engine.attempt import Attempt
+from durable_adk.errors import ConfigError
+from durable_adk.model import codec
+from durable_adk.model.activity import Payload, UnknownOutcome
+from durable_adk.model.execution import History, StepDocument
+
+
+class Adapter:
+    """Implements ``engine.ports.Program`` for one root.
+
+    Args:
+        root: Any supported ADK node; not changed: attempts run a clone.
+        app_name: Shown to ADK's services.
+        plugins, artifact_service, memory_service, credential_service: As for ADK's ``Runner``.
+        adk_app: An ADK ``App`` whose root, plugins and settings are used instead.
+        tool_policies: ``on_unknown_outcome`` by tool name.
+    """
+
+    def __init__(
+        self,
+        root: object,
+        *,
+        app_name: str,
+        plugins: Sequence[Any] = (),
+        artifact_service: Any = None,
+        memory_service: Any = None,
+        credential_service: Any = None,
+        adk_app: Any = None,
+        tool_policies: Mapping[str, UnknownOutcome] | None = None,
+    ) -> None:
+        self._root = root
+        self._app_name = app_name
+        self._plugins = list(plugins)
+        self._services = {
+            "artifact_service": artifact_service,
+            "memory_service": memory_service,
+            "credential_service": credential_service,
+        }
+        self._adk_app = adk_app
+        self._policies = dict(tool_policies or {})
+        install()
+
+    def check(self) -> None:
+        """Refuse what cannot be durable, before anything runs.
+
+        Raises:
+            ConfigError: no node, or a policy for a tool that does not exist.
+            UnsupportedNode: with node path, reason, alternative.
+        """
+        check.check_root(self._root, self._adk_app)
+        assert isinstance(self._root, BaseNode)
+        unknown = sorted(set(self._policies) - check.tool_names(self._root))
+        if unknown and not check.has_toolsets(self._root):
+            raise ConfigError(
+                f"tools.{unknown[0]}",
+                "no agent of the app has a tool of this name",
+                "Correct the name, or remove the policy.",
+            )
+
+    def begin(self, attempt: Attempt, history: History) -> AdkPlay:
+        """Start an attempt over a session's past, on fresh clones."""
+        stage = Stage(attempt=attempt, policies=self._policies)
+        sessions = AttemptSessions(stage, open_session(history, self._app_name))
+        assert isinstance(self._root, BaseNode)
+        root = clone_tree(self._root)
+        return AdkPlay(stage, sessions, self._runner(root, sessions), root)
+
+    def _runner(self, root: BaseNode, sessions: AttemptSessions) -> AttemptRunner:
+        if self._adk_app is not None:
+            app = self._adk_app.model_copy(update={"root_agent": root})
+            app.plugins = [*app.plugins, *self._plugins]
+        else:
+            app = AdkApp.model_construct(
+                name=self._app_name, root_agent=root, plugins=list(self._plugins)
+            )
+        return AttemptRunner(
+            app=app, app_name=self._app_name, session_service=sessions, **self._services
+        )
+
+    # ---------------------------------------------------------------- payloads
+
+    def message_payload(
+        self,
+        message: object,
+        state_delta: Mapping[str, Any] | None = None,
+        run_config: Any = None,
+    ) -> Payload:
+        """The input of an execution.
+
+        Raises:
+            ConfigError: the message is empty, or neither text nor a ``types.Content``.
+            NotStorable: a value in it cannot be recorded.
+        """
+        return codec.encode(
+            {
+                "message": stored.content_to_data(_content(message)),
+                "state_delta": dict(state_delta or {}),
+                "run_config": run_config,
+            },
+            where="input",
+        )
+
+    def decode_events(self, steps: Iterable[StepDocument]) -> tuple[Event, ...]:
+        """The committed events of some steps, fresh objects."""
+        return tuple(
+            event for step in steps for event in stored.decode_events(step.events, step.bodies)
+        )
+
+
+def _content(message: object) -> types.Content:
+    remedy = "Send text, or a types.Content with at least one part."
+    if isinstance(message, str):
+        if not message.strip():
+            raise ConfigError("message", "is empty", remedy)
+        return types.Content(role="user", parts=[types.Part(text=message)])
+    if not isinstance(message, types.Content):
+        raise ConfigError("message", f"got {type(message).__name__}", remedy)
+    if not message.parts:
+        raise ConfigError("message", "has no parts", remedy)
+    if any(part.function_call for part in message.parts):
+        raise ConfigError("message", "a user message cannot contain function calls", remedy)
+    return message if message.role == "user" else types.Content(role="user", parts=message.parts)
+
+

@@ -1,0 +1,163 @@
+"""ADK events as stored data, and back.
+
+An event is stored as ADK's own JSON without what is empty, plus, apart from it and typed by
+our codec, the two places where user values live: ``output`` and ``actions.state_delta``. What
+one recorded outcome holds already is not stored twice: the content becomes a reference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from google.adk.events import Event
+from google.genai import types
+
+from durable_adk.errors import CorruptHistory
+from durable_adk.model import codec
+from durable_adk.model.activity import Payload
+
+_APART: dict[str, Any] = {"output": True, "actions": {"state_delta"}}
+REFERENCE_ABOVE = 120
+"""Characters of JSON: below this a reference would be as long as the text."""
+
+
+def to_data(event: Event) -> dict[str, Any]:
+    """An event as codec data: ``{"e": ADK's JSON, "o": output, "s": state delta}``.
+
+    Raises:
+        NotStorable: by the codec, when the data is encoded.
+    """
+    shown = event.model_dump(mode="json", exclude=_APART, exclude_none=True, by_alias=False)
+    actions = {k: v for k, v in shown.pop("actions", {}).items() if v not in ({}, [])}
+    if actions:
+        shown["actions"] = actions
+    if not any(shown.get("node_info", {}).values()):
+        shown.pop("node_info", None)
+    data: dict[str, Any] = {"e": shown}
+    if event.output is not None:
+        data["o"] = event.output
+    if event.actions.state_delta:
+        data["s"] = dict(event.actions.state_delta)
+    return data
+
+
+def from_data(data: Mapping[str, Any]) -> Event:
+    """The event again; a fresh object each time."""
+    event = Event.model_validate_json(json.dumps(data["e"]))
+    if "o" in data:
+        event.output = data["o"]
+    if "s" in data:
+        event.actions.state_delta = dict(data["s"])
+    return event
+
+
+def check_storable(event: Event, where: str) -> dict[str, Any]:
+    """The event's data after a round trip: what a replay will see.
+
+    Raises:
+        NotStorable: a value in its output or state cannot be recorded.
+    """
+    data = to_data(event)
+    for key, name in (("o", "output"), ("s", "state")):
+        if key in data:
+            data[key] = codec.decode(codec.encode(data[key], where=f"{where}.{name}"))
+    return data
+
+
+class References:
+    """Which contents the step's records hold, and the way back.
+
+    A model response's content and a tool's response are known by their JSON text; an event
+    that carries the same text refers to the record's slot instead.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[str, list[Any]] = {}
+        self.used: dict[str, None] = {}
+
+    def know(self, content: object, slot: str, place: int | str) -> None:
+        text = json.dumps(content, ensure_ascii=False)
+        if len(text) > REFERENCE_ABOVE:
+            self._contents[text] = [slot, place]
+
+    def shorten(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The event's data with what is known by reference replaced."""
+        content = data["e"].get("content")
+        if not content or not self._contents:
+            return data
+        whole = self._find(content)
+        if whole is not None:
+            return {**data, "e": {k: v for k, v in data["e"].items() if k != "content"}, "c": whole}
+        parts, found = [], {}
+        for index, part in enumerate(content.get("parts") or ()):
+            response = part.get("function_response")
+            ref = self._find(response["response"]) if response and "response" in response else None
+            if ref is not None:
+                found[str(index)] = ref
+                part = {**part, "function_response": {**response, "response": {}}}
+            parts.append(part)
+        if not found:
+            return data
+        return {**data, "e": {**data["e"], "content": {**content, "parts": parts}}, "p": found}
+
+    def _find(self, content: object) -> list[Any] | None:
+        ref = self._contents.get(json.dumps(content, ensure_ascii=False))
+        if ref is not None:
+            self.used[ref[0]] = None
+        return ref
+
+
+def lengthen(data: Mapping[str, Any], bodies: Mapping[str, Payload]) -> dict[str, Any]:
+    """Undo ``References.shorten`` with the bodies of the records it refers to.
+
+    Raises:
+        CorruptHistory: a record is not there.
+    """
+    if "c" not in data and "p" not in data:
+        return dict(data)
+    shown = dict(data["e"])
+    if "c" in data:
+        shown["content"] = _referred(data["c"], bodies)
+    for index, ref in (data.get("p") or {}).items():
+        part = shown["content"]["parts"][int(index)]
+        part["function_response"]["response"] = _referred(ref, bodies)
+    return {**{k: v for k, v in data.items() if k not in "cp"}, "e": shown}
+
+
+def _referred(ref: list[Any], bodies: Mapping[str, Payload]) -> Any:
+    slot, place = ref
+    if slot not in bodies:
+        raise CorruptHistory(f"record {slot}", "a committed step refers to it and it is gone")
+    body = codec.decode(bodies[slot])
+    if place == "result":
+        return tool_response(body["result"])
+    return body["responses"][place]["content"]
+
+
+def tool_response(result: Any) -> Any:
+    """What ADK makes of a tool's result before it becomes a function response."""
+    return result if isinstance(result, dict) else {"result": result}
+
+
+def encode_events(events: list[dict[str, Any]]) -> Payload:
+    return codec.encode(events, where="events")
+
+
+def decode_events(payload: Payload, bodies: Mapping[str, Payload]) -> list[Event]:
+    return [from_data(lengthen(data, bodies)) for data in codec.decode(payload)]
+
+
+def content_to_data(content: types.Content) -> dict[str, Any]:
+    return content.model_dump(mode="json", exclude_none=True, by_alias=False)
+
+
+def content_from_data(data: Mapping[str, Any]) -> types.Content:
+    return types.Content.model_validate_json(json.dumps(data))
+
+
+def text_of(content: types.Content | None) -> str:
+    """The text parts of a content, thoughts left out."""
+    parts = content.parts if content and content.parts else []
+    return "".join(part.text for part in parts if part.text and not part.thought)

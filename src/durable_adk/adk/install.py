@@ -1,0 +1,54 @@
+"""Put the durable wrappers where ADK looks, once per process.
+
+Every wrapper is inert outside an attempt: without a scope it does what ADK wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.workflow import BaseNode
+
+from durable_adk.adk import _seam, agents, models, nodes, tools
+from durable_adk.adk.scope import current
+
+_MARK = "__durable_adk__"
+
+
+def install() -> None:
+    """Repeat: yes; the second time does nothing."""
+    _wrap(BaseNode, "run", nodes.wrap)
+    _wrap(BaseAgent, "run_async", agents.wrap_agent)
+    _wrap(BaseLlmFlow, "run_async", agents.wrap_flow)
+    _wrap(LlmAgent, "canonical_model_async", models.wrap)
+    _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
+    _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
+    _wrap(_seam.retry_owner(), "_get_retry_delay", _wrap_delay)
+
+
+def _wrap(owner: Any, name: str, wrap: Any) -> None:
+    adks = _seam.original(owner, name)
+    if hasattr(adks, _MARK):
+        return
+    wrapper = wrap(adks)
+    wrapper.__name__ = adks.__name__
+    wrapper.__qualname__ = adks.__qualname__
+    wrapper.__doc__ = adks.__doc__
+    setattr(wrapper, _MARK, adks)
+    _seam.replace(owner, name, wrapper)
+
+
+def _wrap_delay(adk_delay: Any) -> Any:
+    """A delay that an earlier attempt served is not served again."""
+
+    def _get_retry_delay(*args: Any, **kwargs: Any) -> float:
+        scope = current()
+        if scope is not None and scope.stage.attempt.unserved():
+            return 0.0
+        delay: float = adk_delay(*args, **kwargs)
+        return delay
+
+    return _get_retry_delay

@@ -1,0 +1,176 @@
+"""Model calls: an ``LlmAgent``'s model answers from the record, or is asked and recorded.
+
+ADK gets a copy of the user's model whose ``generate_content_async`` is ours; the body calls
+the user's own object, so its cached client is used and nothing of it is changed. Plugins and
+callbacks run around it as always: nothing is short-circuited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from google.adk.models import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+
+from durable_adk.adk.scope import Scope, current
+from durable_adk.engine.attempt import Call, Replayed
+from durable_adk.model import codec, failure
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
+
+
+def wrap(adk_model: Any) -> Any:
+    """The durable ``LlmAgent.canonical_model_async``; outside an attempt it is ADK's."""
+
+    async def canonical_model_async(self: Any, ctx: Any) -> BaseLlm:
+        llm: BaseLlm = await adk_model(self, ctx)
+        scope = current()
+        return llm if scope is None or scope.kind == "recorded" else recording(llm)
+
+    return canonical_model_async
+
+
+def recording(llm: BaseLlm) -> BaseLlm:
+    """A copy that keeps every ``isinstance`` check and records its calls."""
+
+    def generate(
+        llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        return _call(llm, llm_request, stream=stream)
+
+    twin = copy.copy(llm)
+    object.__setattr__(twin, "generate_content_async", generate)
+    return twin
+
+
+async def _call(
+    llm: BaseLlm, request: LlmRequest, *, stream: bool
+) -> AsyncGenerator[LlmResponse, None]:
+    scope = current()
+    if scope is None:  # the copy outlived its attempt
+        async with aclosing(llm.generate_content_async(request, stream)) as responses:
+            async for response in responses:
+                yield response
+        return
+    ordinal = scope.count("model")
+    scope.mark_ids(f"m{ordinal}")
+    position = scope.stage.position(scope, Kind.MODEL, ordinal)
+    attempt = scope.stage.attempt
+    admitted = await attempt.admit(
+        Call(
+            position=position,
+            name=llm.model,
+            request=request_digest(request),
+            asked=f"model {llm.model}",
+            node_path=scope.node_path,
+        )
+    )
+    if isinstance(admitted, Replayed):
+        for response in _handed_out(scope, admitted.record, ordinal):
+            yield response
+        return
+    finals: list[LlmResponse] = []
+    ids = CallIds(scope, ordinal)
+    try:
+        async with aclosing(llm.generate_content_async(request, stream)) as responses:
+            async for given in responses:
+                response = given.model_copy(deep=True)  # the user's object may be reused
+                ids.fill(response)
+                if response.partial:
+                    yield response
+                else:
+                    finals.append(response)
+    except (asyncio.CancelledError, GeneratorExit):
+        await attempt.cancelled(admitted)
+        raise
+    except Exception as error:
+        payload = failure.encode_failure(error)
+        record = await attempt.record(admitted, RecordStatus.FAILED, payload)
+        scope.handed_out(record.ended_at)
+        raise failure.decode_failure(payload) from error
+    record = await attempt.record(admitted, RecordStatus.COMPLETED, _to_payload(finals))
+    for response in _handed_out(scope, record, ordinal):
+        yield response
+
+
+def _to_payload(responses: list[LlmResponse]) -> Payload:
+    dumped = [r.model_dump(mode="json", exclude_none=True, by_alias=False) for r in responses]
+    return codec.encode({"responses": dumped}, where="response")
+
+
+def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]:
+    """Fresh responses from the record, and their calls noted by place."""
+    scope.handed_out(record.ended_at)
+    if record.status is RecordStatus.FAILED:
+        raise failure.decode_failure(record.body or "")
+    responses, place = [], 0
+    scope.calls = {}
+    for index, data in enumerate(codec.decode(record.body or "")["responses"]):
+        response = LlmResponse.model_validate_json(json.dumps(data))
+        if response.content:
+            scope.stage.know(data["content"], record.slot, index)
+        for part in (response.content.parts if response.content else None) or ():
+            if part.function_call and part.function_call.id:
+                scope.stage.note_call(scope, part.function_call.id, ordinal, place)
+                place += 1
+        responses.append(response)
+    return responses
+
+
+class CallIds:
+    """Ids for function calls that the model left without one.
+
+    They are derived from the position, before anything is yielded or recorded, and the same
+    call gets the same id in every partial and in the final response.
+    """
+
+    def __init__(self, scope: Scope, ordinal: int) -> None:
+        self._scope = scope
+        self._ordinal = ordinal
+        self._seen: list[tuple[str | None, str]] = []
+
+    def fill(self, response: LlmResponse) -> None:
+        taken: set[int] = set()
+        for part in (response.content.parts if response.content else None) or ():
+            call = part.function_call
+            if call is None or call.id:
+                continue
+            looks = (call.name, json.dumps(call.args, sort_keys=True, default=str))
+            index = next(
+                (i for i, seen in enumerate(self._seen) if seen == looks and i not in taken),
+                len(self._seen),
+            )
+            if index == len(self._seen):
+                self._seen.append(looks)
+            taken.add(index)
+            scope = self._scope
+            derived = scope.stage.derive_id(
+                "call", scope.path, str(scope.entry), str(self._ordinal), str(index)
+            )
+            call.id = f"adk-{derived}"
+
+
+def request_digest(request: LlmRequest) -> str:
+    """What is asked, as short digests by part, so that a difference can be named.
+
+    Only the newest contents are read: hashing the whole conversation at each turn would cost
+    its square. ``i`` instruction, ``t`` tools, ``c`` number and newest of the contents.
+    """
+    config = request.config
+    instruction = str(config.system_instruction) if config and config.system_instruction else ""
+    contents = request.contents[-2:]
+    newest = "".join(content.model_dump_json(exclude_none=True) for content in contents)
+    return (
+        f"i{_short(instruction)} t{_short(','.join(sorted(request.tools_dict)))}"
+        f" c{len(request.contents)}:{_short(newest)}"
+    )
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6] if text else "-"

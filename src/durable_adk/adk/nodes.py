@@ -1,0 +1,224 @@
+"""Node runs: every one passes ``BaseNode.run``, and this is what it passes through.
+
+A leaf (a function node) is one activity: its events, output, route, state and artifact changes
+come back on a later attempt without entering its body. Orchestrators (agents, workflows, joins)
+run again over recorded children. A run that finished in an earlier step is never entered again,
+also where ADK would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from google.adk.agents.context import Context
+from google.adk.events import Event
+from google.adk.workflow import BaseNode
+
+from durable_adk.adk import _seam
+from durable_adk.adk import events as stored
+from durable_adk.adk.scope import Scope, current, within
+from durable_adk.engine.attempt import Call, Dispatched, Replayed
+from durable_adk.errors import UnsupportedNode
+from durable_adk.model import codec, failure
+from durable_adk.model.activity import Kind, RecordStatus
+
+
+def wrap(adk_run: Any) -> Any:
+    """The durable ``BaseNode.run``; outside an attempt it is ADK's."""
+
+    async def run(self: BaseNode, *, ctx: Context, node_input: Any) -> AsyncGenerator[Event, None]:
+        outer = current()
+        if outer is None or outer.kind == "recorded":
+            inner = adk_run(self, ctx=ctx, node_input=node_input)
+        else:
+            inner = _durable(adk_run, self, outer, ctx, node_input)
+        async with aclosing(inner) as events:
+            async for event in events:
+                yield event
+
+    return run
+
+
+async def _durable(
+    adk_run: Any, node: BaseNode, outer: Scope, ctx: Context, node_input: Any
+) -> AsyncGenerator[Event, None]:
+    stage = outer.stage
+    invocation = _seam.invocation_of(ctx)
+    path = stage.node_path(outer, node.name, ctx.node_path, invocation.invocation_id)
+    left = stage.done.get(path)
+    if left is not None:
+        _seam.restore_result(ctx, _result_from(left), same_step=False)
+        return
+    place = (invocation.invocation_id, ctx.node_path, invocation.branch)
+    if place in stage.active:
+        await stage.attempt.halt(_same_place(ctx.node_path))
+    stage.active.add(place)
+    scope = Scope(
+        stage=stage,
+        path=path,
+        entry=stage.enter(path),
+        kind="node",
+        name=node.name,
+        node_path=ctx.node_path,
+        invocation_id=invocation.invocation_id,
+        parent=outer,
+    )
+    body = adk_run(node, ctx=ctx, node_input=node_input)
+    runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
+    try:
+        async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
+            async for event in events:
+                for call in event.get_function_calls():
+                    if call.id:
+                        stage.asked_by.setdefault(call.id, (scope.path, scope.entry))
+                yield event
+    finally:
+        stage.active.discard(place)
+
+
+def _same_place(node_path: str) -> UnsupportedNode:
+    return UnsupportedNode(
+        node_path,
+        because="two runs of it are active at once on one branch, and each would take the answers"
+        " of the other",
+        instead="give each its own branch: run_node(..., use_sub_branch=True)",
+    )
+
+
+async def _orchestrate(
+    body: AsyncGenerator[Event, None], scope: Scope, node: BaseNode, ctx: Context, _input: Any
+) -> AsyncGenerator[Event, None]:
+    try:
+        async with aclosing(within(scope, body)) as events:
+            async for event in events:
+                yield event
+    except _seam.NodeInterruptedError:
+        # ADK leaves the ids of a wait below a tool on the tool's context only.
+        _seam.interrupts_of(ctx).update(scope.interrupts)
+        raise
+    if not _seam.interrupts_of(ctx):
+        _finish(scope, ctx)
+
+
+async def _leaf(
+    body: AsyncGenerator[Event, None], scope: Scope, node: BaseNode, ctx: Context, node_input: Any
+) -> AsyncGenerator[Event, None]:
+    attempt, stage = scope.stage.attempt, scope.stage
+    position = stage.position(scope, Kind.NODE, 1)
+    if node.timeout is not None and attempt.has_record(stage.step, scope.path, scope.entry + 1):
+        await body.aclose()
+        raise asyncio.TimeoutError  # this entry had run out of time; a later one is recorded
+    request = codec.digest(codec.encode(_input_data(node_input), where=f"{ctx.node_path}.input"))
+    admitted = await attempt.admit(
+        Call(
+            position=position,
+            name=node.name,
+            request=request,
+            asked=f"node {node.name}",
+            node_path=ctx.node_path,
+        )
+    )
+    if isinstance(admitted, Replayed):
+        await body.aclose()
+        async with aclosing(_replay(admitted, scope, ctx)) as events:
+            async for event in events:
+                yield event
+        return
+    scope.activity_id, scope.log, scope.in_body = stage.activity_id(position), [], True
+    try:
+        async with aclosing(within(scope, body)) as events:
+            async for event in events:
+                scope.log.append((True, stored.check_storable(event, ctx.node_path)))
+                yield event
+        payload = codec.encode(_left(scope, ctx), where=ctx.node_path)
+    except _seam.NodeInterruptedError:
+        _seam.interrupts_of(ctx).update(scope.interrupts)
+        raise
+    except (asyncio.CancelledError, GeneratorExit):
+        await attempt.cancelled(admitted)
+        raise
+    except Exception as error:
+        raise await _failed(admitted, scope, error) from error
+    waiting = bool(_seam.interrupts_of(ctx))
+    status = RecordStatus.WAITING if waiting else RecordStatus.COMPLETED
+    record = await attempt.record(admitted, status, payload)
+    scope.handed_out(record.ended_at)
+    if not waiting:
+        _finish(scope, ctx)
+
+
+async def _failed(admitted: Dispatched, scope: Scope, error: Exception) -> Exception:
+    """Record the failure; what is raised is what a replay raises."""
+    payload = failure.encode_failure(error)
+    record = await scope.stage.attempt.record(admitted, RecordStatus.FAILED, payload)
+    scope.handed_out(record.ended_at)
+    return failure.decode_failure(payload)
+
+
+async def _replay(admitted: Replayed, scope: Scope, ctx: Context) -> AsyncGenerator[Event, None]:
+    record = admitted.record
+    scope.handed_out(record.ended_at)
+    if record.status is RecordStatus.FAILED:
+        raise failure.decode_failure(record.body or "")
+    left = codec.decode(record.body or "")
+    for own, data in left["log"]:
+        event = stored.from_data(data)
+        if own:
+            yield event
+        else:
+            await _seam.enqueue(_seam.invocation_of(ctx), event)
+    _seam.restore_result(ctx, _result_from(left), same_step=True)
+    if record.status is not RecordStatus.WAITING:
+        _finish(scope, ctx)
+
+
+def _left(scope: Scope, ctx: Context) -> dict[str, Any]:
+    return {"log": [list(item) for item in scope.log or ()], **_result_data(ctx)}
+
+
+def _result_data(ctx: Context) -> dict[str, Any]:
+    result = dataclasses.asdict(_seam.result_of(ctx))
+    return {key: value for key, value in result.items() if value is not None and value is not False}
+
+
+def _result_from(left: dict[str, Any]) -> _seam.NodeResult:
+    known = {field.name for field in dataclasses.fields(_seam.NodeResult)}
+    return _seam.NodeResult(**{key: value for key, value in left.items() if key in known})
+
+
+def _finish(scope: Scope, ctx: Context) -> None:
+    """Note what a finished run left, for the steps after this one."""
+    left = _result_data(ctx)
+    left.pop("state", None)
+    left.pop("artifacts", None)
+    scope.stage.finished[scope.path] = left
+    if scope.parent is not None and scope.parent.kind == "root":
+        scope.stage.output = left.get("output")
+
+
+def _input_data(node_input: Any) -> Any:
+    """Contents are compared as ADK's JSON: their classes carry no meaning of their own."""
+    if isinstance(node_input, stored.types.Content):
+        return stored.content_to_data(node_input)
+    return node_input
+
+
+def wrap_enqueue(adk_enqueue: Any) -> Any:
+    """Note whose events are whose: those of descendants belong to every recorded ancestor."""
+
+    async def _enqueue_event(self: Any, event: Event) -> None:
+        scope = current()
+        if scope is not None and not event.partial:
+            data: dict[str, Any] | None = None
+            while scope is not None:
+                if scope.log is not None and self.invocation_id == scope.stage.invocation_id:
+                    data = data or stored.check_storable(event, event.node_info.path)
+                    scope.log.append((False, data))
+                scope = scope.parent
+        await adk_enqueue(self, event)
+
+    return _enqueue_event

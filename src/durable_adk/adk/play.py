@@ -1,0 +1,177 @@
+"""One attempt's live session with ADK: restore, run to quiet, answer, run again.
+
+ADK is consumed until it has nothing more to do, whatever the caller of a stream does; then
+what is still asked is the frontier, and what was appended is the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.events import Event
+from google.adk.sessions import Session
+from google.genai import types
+
+from durable_adk.adk import _seam, closing, waits
+from durable_adk.adk import events as stored
+from durable_adk.adk.runner import AttemptRunner
+from durable_adk.adk.scope import Scope, bound, current, within
+from durable_adk.adk.session import AttemptSessions
+from durable_adk.adk.stage import Stage
+from durable_adk.engine.ports import Quiet
+from durable_adk.model import codec
+from durable_adk.model.activity import Payload, Record
+from durable_adk.model.execution import History, StepDocument
+from durable_adk.model.wait import AnsweredWait
+
+
+class AdkPlay:
+    """Implements ``engine.ports.Play``."""
+
+    def __init__(
+        self, stage: Stage, sessions: AttemptSessions, runner: AttemptRunner, root: Any
+    ) -> None:
+        self._stage = stage
+        self._sessions = sessions
+        self._runner = runner
+        self._root = root
+
+    def restore(self, step: StepDocument) -> None:
+        for event in stored.decode_events(step.events, step.bodies):
+            self._sessions.restore(event)
+        self._stage.done.update(codec.decode(step.finished))
+
+    async def run_step(
+        self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
+    ) -> Quiet:
+        self._open_step(shared)
+        top = self._top_scope(answered)
+        _seam.set_providers(lambda: (current() or top).new_id(), lambda: (current() or top).now())
+        with bound(top):
+            message, state_delta, run_config = await self._feed(step, answered)
+        run = self._runner.run_async(
+            user_id=self._sessions.session.user_id,
+            session_id=self._sessions.session.id,
+            invocation_id=self._given_id(step),
+            new_message=message,
+            state_delta=state_delta,
+            run_config=run_config,
+        )
+        async with aclosing(within(top, run)) as events:
+            async for event in events:
+                self._emit(event)
+        return self._quiet(waits.open_waits(self._stage, self._sessions.session.events))
+
+    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
+        self._open_step({})
+        with bound(self._top_scope(())):
+            for event in closing.events_of(self._stage, records):
+                self._sessions.append(event)
+            for event in closing.responses(self._stage, self._sessions.session.events, note):
+                self._sessions.append(event)
+        return self._quiet(())
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the runner's plugins and toolsets are the user's."""
+
+    # ---------------------------------------------------------------- parts of a step
+
+    def _open_step(self, shared: Mapping[str, Payload]) -> None:
+        self._stage.open_step()
+        self._sessions.open_step()
+        state = self._sessions.session.state
+        for key, value in shared.items():
+            state[key] = codec.decode(value)
+
+    def _top_scope(self, answered: Sequence[AnsweredWait]) -> Scope:
+        at = max((one.answer.at for one in answered), default=0)
+        return Scope(
+            stage=self._stage,
+            path="",
+            entry=1,
+            kind="root",
+            name="",
+            node_path="",
+            invocation_id=self._stage.invocation_id,
+            parent=None,
+            ended_at=at or self._stage.attempt.execution.created_at,
+        )
+
+    def _needs_message(self) -> bool:
+        """Agents outside the node runtime resume by a message only."""
+        return isinstance(self._root, BaseAgent) and not isinstance(self._root, LlmAgent)
+
+    def _given_id(self, step: int) -> str | None:
+        """None lets the runner's override supply ours: an id ADK does not know yet means
+        "resume" to a resumable app without a node root."""
+        return None if self._needs_message() and step == 1 else self._stage.invocation_id
+
+    async def _feed(
+        self, step: int, answered: Sequence[AnsweredWait]
+    ) -> tuple[types.Content | None, dict[str, Any] | None, Any]:
+        given = codec.decode(self._stage.attempt.execution.input)
+        run_config = given.get("run_config")
+        if step == 1:
+            message = stored.content_from_data(given["message"])
+            return message, given.get("state_delta") or None, run_config
+        events = waits.feed(self._stage, answered)
+        last = events.pop() if self._needs_message() and events else None
+        for event in events:
+            await self._sessions.append_event(self._sessions.session, event)
+        return (last.content if last is not None else None), None, run_config
+
+    def _emit(self, event: Event) -> None:
+        if event.partial:
+            text = stored.text_of(event.content)
+            if text:
+                self._stage.attempt.emit("token", text)
+        else:
+            self._stage.attempt.emit("event", event)
+
+    def _quiet(self, open_waits: tuple[waits.WaitRequest, ...]) -> Quiet:
+        references = self._stage.references
+        events = [references.shorten(data) for data in self._sessions.step_events]
+        shared = self._sessions.shared_writes
+        return Quiet(
+            waits=open_waits,
+            events=stored.encode_events(events),
+            finished=codec.encode(self._stage.finished if open_waits else {}, where="finished"),
+            state=codec.encode(self._sessions.state(), where="state"),
+            scopes=codec.encode(shared, where="state") if shared else None,
+            result=codec.encode(self._result(), where="output"),
+            refs=tuple(references.used),
+        )
+
+    def _result(self) -> dict[str, Any]:
+        output = self._stage.output
+        if isinstance(output, types.Content):
+            output = stored.text_of(output)
+        return {"response": self._response(), "output": output}
+
+    def _response(self) -> str | None:
+        for event in reversed(self._sessions.session.events):
+            if event.invocation_id != self._stage.invocation_id:
+                return None
+            if event.author != "user" and event.is_final_response():
+                text = stored.text_of(event.content)
+                if text:
+                    return text
+        return None
+
+
+def open_session(history: History, app_name: str) -> Session:
+    """The session as it was before the execution."""
+    record = history.session
+    state: dict[str, Any] = codec.decode(record.state) if record.state else {}
+    events: list[Event] = []
+    for turn in history.turns:
+        for step in turn.steps:
+            events.extend(stored.decode_events(step.events, step.bodies))
+            if step.state is not None:
+                state = codec.decode(step.state)
+    return Session(
+        app_name=app_name, user_id=record.user_id, id=record.session_id, state=state, events=events
+    )

@@ -1,0 +1,139 @@
+"""Where work happens: the scope of the running node, agent or tool call.
+
+ADK hands a model or a tool no path, so the scope that the enclosing wrapper knows travels in
+one ContextVar, which the tasks that ADK starts inherit. It is set for one step of a generator
+at a time, never across a ``yield``: an async generator that holds it while suspended shows it
+to its consumer, and cannot reset it if another task closes the generator.
+
+This module imports no ADK, so that ``durable_adk.step`` and its friends stay light.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from durable_adk.adk.stage import Stage
+
+T = TypeVar("T")
+
+ScopeKind = Literal["root", "node", "agent", "tool", "recorded"]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Scope:
+    """One node run, one agent run, one tool call, or the body of a user-recorded call.
+
+    Attributes:
+        path: Operation path; empty for the root scope of an attempt.
+        entry: Which entry of that path in this step this is, from 1.
+        kind: ``recorded`` is the body of a ``step()``: nothing inside it is recorded again.
+        in_body: A recorded body runs here (a leaf node, a tool): the clock is the wall clock.
+        counts: Ordinals given so far, by what is counted.
+        calls: The latest model response's calls: call id to (model ordinal, place).
+        log: Events of this scope and of those below it, in order, while it is a leaf that is
+            being recorded; each as ``(own, encoded event)``.
+        interrupts: Interrupt ids of waits raised below a tool.
+        bodies: Tool bodies running in this agent now.
+        ended_at: Milliseconds: the end of the last record handed out here or below.
+    """
+
+    stage: Stage
+    path: str
+    entry: int
+    kind: ScopeKind
+    name: str
+    node_path: str
+    invocation_id: str
+    parent: Scope | None
+    in_body: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict)
+    log: list[tuple[bool, dict[str, Any]]] | None = None
+    interrupts: set[str] = field(default_factory=set)
+    bodies: int = 0
+    ended_at: int = 0
+    activity_id: str | None = None
+    agent_entered: bool = False
+    id_mark: str = ""
+    id_count: int = 0
+
+    def count(self, what: str) -> int:
+        """The next ordinal of ``what`` in this scope, from 1."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+        return self.counts[what]
+
+    def mark_ids(self, mark: str) -> None:
+        """Start a new id sequence: how many were drawn before a model call may differ."""
+        self.id_mark, self.id_count = mark, 0
+
+    def new_id(self) -> str:
+        """An id that is the same on every attempt."""
+        self.id_count += 1
+        return self.stage.derive_id(self.path, str(self.entry), self.id_mark, str(self.id_count))
+
+    def handed_out(self, ended_at: int) -> None:
+        """Note the end of a record, here and in every enclosing scope."""
+        scope: Scope | None = self
+        while scope is not None and scope.ended_at < ended_at:
+            scope.ended_at = ended_at
+            scope = scope.parent
+
+    def now(self) -> float:
+        """Seconds since the epoch: the wall clock in a recorded body, else the last record's end."""
+        if self.in_body or not self.ended_at:
+            return time.time()
+        return self.ended_at / 1000
+
+    def enclosing_activity(self) -> str | None:
+        """The id of the innermost recorded call around this point."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.activity_id is not None:
+                return scope.activity_id
+            scope = scope.parent
+        return None
+
+
+_scope: ContextVar[Scope | None] = ContextVar("durable_adk_scope", default=None)
+
+
+def current() -> Scope | None:
+    """The scope of the running code, or None outside an attempt."""
+    return _scope.get()
+
+
+@contextmanager
+def bound(scope: Scope) -> Iterator[None]:
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+async def within(scope: Scope, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Drive a generator with the scope bound during each of its steps, its close included."""
+    try:
+        while True:
+            token = _scope.set(scope)
+            try:
+                item = await anext(items)
+            except StopAsyncIteration:
+                return
+            finally:
+                _scope.reset(token)
+            yield item
+    finally:
+        with bound(scope):
+            await items.aclose()
+
+
+def derived_uuid(*parts: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, "|".join(parts)))

@@ -1,0 +1,157 @@
+"""What one attempt knows while ADK runs: the open step's counters and the past it stands on.
+
+One ``Stage`` lives as long as its attempt and is shared by all its scopes. Everything that
+identifies a position is counted within the step, so ``open_step`` starts it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from durable_adk.adk import paths
+from durable_adk.adk.events import References
+from durable_adk.adk.scope import Scope, derived_uuid
+from durable_adk.engine.attempt import Attempt
+from durable_adk.model.activity import Kind, UnknownOutcome
+from durable_adk.model.position import (
+    Position,
+    activity_id,
+    agent_segment,
+    call_segment,
+    join,
+    node_segment,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an answered confirmation was about: it must be what runs."""
+
+    digest: str
+    text: str
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Stage:
+    """The state of one attempt.
+
+    Attributes:
+        policies: ``on_unknown_outcome`` by tool name.
+        done: What finished node runs of earlier steps left, by operation path: never entered again.
+        finished: The same of the open step.
+        asked_by: Scope path and entry of the latest asker of an ADK call id.
+        segments: Segment of a call that the open step asked for, by (agent path, call id).
+        call_segments: The same of calls that an earlier step asked for.
+        shown: By ADK call id of a confirmed tool.
+        active: ADK path and branch of the node runs that are entered now.
+        references: What the open step's records hold already, for its events to refer to.
+        output: The root's output, when it has one.
+    """
+
+    attempt: Attempt
+    policies: Mapping[str, UnknownOutcome]
+    done: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, Any] = field(default_factory=dict)
+    asked_by: dict[str, tuple[str, int]] = field(default_factory=dict)
+    segments: dict[tuple[str, str], str] = field(default_factory=dict)
+    call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
+    shown: dict[str, Shown] = field(default_factory=dict)
+    active: set[tuple[str, str, str | None]] = field(default_factory=set)
+    references: References = field(default_factory=References)
+    output: Any = None
+    _entries: dict[str, int] = field(default_factory=dict)
+    _runs: dict[tuple[str, str], str] = field(default_factory=dict)
+    _event_counts: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        return self.attempt.step
+
+    @property
+    def execution_id(self) -> str:
+        return self.attempt.execution.execution_id
+
+    @property
+    def invocation_id(self) -> str:
+        return self.attempt.execution.invocation_id
+
+    def open_step(self) -> None:
+        """Start counting for a new step; what the last one finished is done for good."""
+        self.done.update(self.finished)
+        self.finished = {}
+        self.active.clear()
+        self.segments.clear()
+        self.references = References()
+        for counter in (self._entries, self._runs, self._event_counts):
+            counter.clear()
+
+    def know(self, content: object, slot: str, place: int | str) -> None:
+        """Note that a record holds this content."""
+        self.references.know(content, slot, place)
+
+    # ---------------------------------------------------------------- identity
+
+    def derive_id(self, *parts: str) -> str:
+        return derived_uuid(self.execution_id, str(self.step), *parts)
+
+    def event_id(self, node_path: str, branch: str | None, author: str) -> str:
+        """The id of the next event of this place: given when it is appended, so never drawn
+        in an order that depends on which sibling is faster."""
+        place = (node_path, branch or "", author)
+        count = self._event_counts[place] = self._event_counts.get(place, 0) + 1
+        return self.derive_id("event", *place, str(count))
+
+    def enter(self, path: str) -> int:
+        """The number of this entry of the path in the step."""
+        self._entries[path] = self._entries.get(path, 0) + 1
+        return self._entries[path]
+
+    def node_path(self, outer: Scope, name: str, adk_path: str, invocation_id: str) -> str:
+        """The operation path of a node run, remembered for its children."""
+        parent, _, run = paths.split_leaf(adk_path)
+        if outer.kind == "tool" and run.isdigit():
+            # ADK counts these per parent, in starting order; the calling tool is the identity.
+            path = join(outer.path, node_segment(name, str(outer.count(f"node:{name}"))))
+        else:
+            path = self._below(outer, parent, name, run, adk_path, invocation_id)
+        self._runs[invocation_id, adk_path] = path
+        return path
+
+    def _below(
+        self, outer: Scope, parent: str, name: str, run: str, adk_path: str, invocation_id: str
+    ) -> str:
+        known = self._runs.get((invocation_id, parent)) if parent else None
+        if known is not None:
+            return join(known, node_segment(name, run))
+        if invocation_id != self.invocation_id:  # a private runner: its root nests here
+            return join(outer.path, node_segment(name, run))
+        return paths.from_adk(adk_path)
+
+    def note_call(self, agent: Scope, call_id: str, ordinal: int, place: int) -> None:
+        """A model response asks for this call; ids may repeat, so the latest one counts."""
+        agent.calls[call_id] = (ordinal, place)
+        self.segments[agent.path, call_id] = call_segment(ordinal, place)
+
+    def agent_path(self, outer: Scope, name: str) -> str:
+        """The operation path of an agent that is not run as a node."""
+        if outer.kind == "root" and not outer.path:
+            return paths.root_path(str(outer.count("root")))
+        return join(outer.path, agent_segment(name, outer.count(f"agent:{name}")))
+
+    def tool_path(self, agent: Scope, call_id: str) -> str:
+        """The operation path of a tool call: who asked and where in its response, never the id."""
+        place = agent.calls.get(call_id)
+        if place is not None:
+            return join(agent.path, call_segment(*place))
+        earlier = self.call_segments.get((agent.path, call_id))
+        if earlier is not None:
+            return join(agent.path, earlier)
+        return join(agent.path, node_segment(":call", str(agent.count("call"))))
+
+    def position(self, scope: Scope, kind: Kind, ordinal: int, label: str = "") -> Position:
+        return Position(self.step, scope.path, scope.entry, kind, ordinal, label)
+
+    def activity_id(self, position: Position) -> str:
+        return activity_id(self.execution_id, position.digest)

@@ -1,0 +1,192 @@
+"""ADK's wait events to waits, and answers to the events that resume them.
+
+One user event per branch: ADK stamps a message with one branch, and in one message the answers
+of all other branches are lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.adk.events import Event
+from google.genai import types
+
+from durable_adk.adk import paths
+from durable_adk.adk.stage import Shown, Stage
+from durable_adk.adk.tools import describe
+from durable_adk.errors import UnsupportedNode
+from durable_adk.model import codec
+from durable_adk.model.activity import Kind
+from durable_adk.model.position import Position
+from durable_adk.model.wait import AnsweredWait, WaitKind, WaitRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    call: types.FunctionCall
+    event: Event
+    path: str
+    entry: int
+
+
+def open_waits(stage: Stage, events: Iterable[Event]) -> tuple[WaitRequest, ...]:
+    """The waits that no event of the execution answers, in frontier order.
+
+    Raises:
+        UnsupportedNode: two open waits have one ADK id (ADK would hang), a wait sits nowhere,
+            or it asks for a credential.
+    """
+    asked = _unanswered(stage, events)
+    asked.sort(key=lambda a: (a.path, a.event.branch or ""))  # stable: arrival order within
+    counts: dict[tuple[str, int], int] = {}
+    waits = []
+    for one in asked:
+        place = (one.path, one.entry)
+        counts[place] = counts.get(place, 0) + 1
+        waits.append(_request(stage, one, counts[place]))
+    return tuple(waits)
+
+
+def _unanswered(stage: Stage, events: Iterable[Event]) -> list[_Asked]:
+    still_open: dict[str, _Asked] = {}
+    for event in events:
+        if event.invocation_id != stage.invocation_id:
+            continue
+        for response in event.get_function_responses():
+            still_open.pop(response.id or "", None)
+        for call in event.get_function_calls():
+            if not call.id or call.id not in (event.long_running_tool_ids or ()):
+                continue
+            path, entry = stage.asked_by.get(call.id) or (_path_of(event), 1)
+            known = still_open.get(call.id)
+            if known is not None and (known.path, known.event.branch) != (path, event.branch):
+                raise UnsupportedNode(
+                    event.node_info.path or path,
+                    because=f"two open waits have the id {call.id!r}",
+                    instead="give each RequestInput its own interrupt_id, or none",
+                )
+            still_open[call.id] = _Asked(call, event, path, entry)
+    return list(still_open.values())
+
+
+def _path_of(event: Event) -> str:
+    if not event.node_info.path:
+        raise UnsupportedNode(
+            event.author or "(unknown author)",
+            because="a wait has neither a node path nor an operation path",
+            instead="ask from a node, a tool or an agent of the app",
+        )
+    return paths.from_adk(event.node_info.path)
+
+
+def _request(stage: Stage, asked: _Asked, ordinal: int) -> WaitRequest:
+    event = asked.event
+    position = Position(stage.step, asked.path, asked.entry, Kind.WAIT, ordinal)
+    kind, content = _content(stage, asked)
+    return WaitRequest(
+        digest=position.digest,
+        position=position.text,
+        kind=kind,
+        call_name=asked.call.name or "",
+        call_id=asked.call.id or "",
+        node_path=event.node_info.path,
+        operation_path=asked.path,
+        branch=event.branch,
+        isolation_scope=event.isolation_scope,
+        author=event.author,
+        content=codec.encode(content, where="wait"),
+    )
+
+
+def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
+    call = asked.call
+    args = call.args or {}
+    if call.name == WaitKind.CREDENTIAL.value:
+        raise UnsupportedNode(
+            asked.event.node_info.path or asked.path,
+            because="it asks for a credential, which would be stored as plain text",
+            instead="give the tool its credential, or a credential service",
+        )
+    if call.name == WaitKind.CONFIRMATION.value:
+        about = args.get("originalFunctionCall") or {}
+        shows = args.get("toolConfirmation") or {}
+        name, given = about.get("name", ""), about.get("args") or {}
+        return WaitKind.CONFIRMATION, {
+            "message": shows.get("hint") or "",
+            "payload": shows.get("payload"),
+            "tool_call": {"id": about.get("id", ""), "name": name, "args": given},
+            "response_schema": None,
+            "shown": codec.digest(codec.encode([name, given], where="arguments")),
+            "segment": _segment(stage, asked.path, about.get("id", "")),
+        }
+    if call.name == WaitKind.INPUT.value:
+        return WaitKind.INPUT, {
+            "message": args.get("message") or "",
+            "payload": args.get("payload"),
+            "tool_call": None,
+            "response_schema": args.get("response_schema"),
+            "shown": "",
+        }
+    return WaitKind.INPUT, {
+        "message": "",
+        "payload": None,
+        "tool_call": {"id": call.id, "name": call.name, "args": args},
+        "response_schema": None,
+        "shown": "",
+    }
+
+
+def _segment(stage: Stage, path: str, call_id: str) -> str:
+    """Where in the agent's responses the call stood: it keeps that place in later steps."""
+    return stage.segments.get((path, call_id), "")
+
+
+def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
+    """The user events that carry the answers: one per branch, in frontier order."""
+    groups: dict[tuple[str | None, str | None], list[AnsweredWait]] = {}
+    for one in answered:
+        groups.setdefault((one.wait.branch, one.wait.isolation_scope), []).append(one)
+        _remember(stage, one.wait)
+    return [
+        Event(
+            invocation_id=stage.invocation_id,
+            author="user",
+            branch=branch,
+            isolation_scope=isolation_scope,
+            timestamp=max(one.answer.at for one in group) / 1000,
+            content=types.Content(role="user", parts=[_part(one) for one in group]),
+        )
+        for (branch, isolation_scope), group in groups.items()
+    ]
+
+
+def _remember(stage: Stage, wait: WaitRequest) -> None:
+    content = codec.decode(wait.content)
+    call = content["tool_call"]
+    if wait.kind is WaitKind.CONFIRMATION and call:
+        stage.shown[call["id"]] = Shown(content["shown"], describe(call["name"], call["args"]))
+        if content.get("segment"):
+            stage.call_segments[wait.operation_path, call["id"]] = content["segment"]
+
+
+def _part(answered: AnsweredWait) -> types.Part:
+    value = codec.decode(answered.answer.value)
+    return types.Part(
+        function_response=types.FunctionResponse(
+            id=answered.wait.call_id,
+            name=answered.wait.call_name,
+            response=_response(answered.wait, value),
+        )
+    )
+
+
+def _response(wait: WaitRequest, value: Any) -> dict[str, Any]:
+    if wait.kind is WaitKind.CONFIRMATION:
+        return {"confirmed": value["confirmed"], "payload": value.get("payload")}
+    if wait.call_name == WaitKind.INPUT.value:
+        # ADK decodes text that looks like JSON: only encoded once does every value arrive as sent.
+        return {"result": json.dumps(value)}
+    return value if isinstance(value, dict) else {"result": value}
