@@ -22,7 +22,7 @@ from durable_adk.engine.attempt import Attempt
 from durable_adk.errors import ConfigError
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload, UnknownOutcome
-from durable_adk.model.execution import History, StepDocument
+from durable_adk.model.execution import Execution, History, StepDocument
 
 
 class Adapter:
@@ -120,11 +120,11 @@ class Adapter:
             where="input",
         )
 
-    def decode_events(self, steps: Iterable[StepDocument]) -> tuple[Event, ...]:
-        """The committed events of some steps, fresh objects."""
-        return tuple(
-            event for step in steps for event in stored.decode_events(step.events, step.bodies)
-        )
+    def decode_events(
+        self, execution: Execution, steps: Iterable[StepDocument]
+    ) -> tuple[Event, ...]:
+        """The committed events of an execution's steps, fresh objects."""
+        return tuple(event for step in steps for event in stored.decode_step(execution, step))
 
 
 def _content(message: object) -> types.Content:

@@ -121,6 +121,6 @@ def _derive_request_ids(event: Event, scope: Scope) -> None:
         args = call.args or {}
         about = (args.get("originalFunctionCall") or {}).get("id") or args.get("functionCallId")
         if about and event.long_running_tool_ids is not None and call.id is not None:
-            derived = "adk-" + scope.stage.derive_id(call.name, scope.path, about)
+            derived = "adk-" + scope.stage.derive_id(call.name, scope.path, about)[:18]
             event.long_running_tool_ids = (event.long_running_tool_ids - {call.id}) | {derived}
             call.id = derived

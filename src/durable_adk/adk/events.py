@@ -14,12 +14,14 @@ from typing import Any
 from google.adk.events import Event
 from google.genai import types
 
+from durable_adk.adk.scope import derived_uuid
 from durable_adk.errors import CorruptHistory
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload
+from durable_adk.model.execution import Execution, StepDocument
 
 _APART: dict[str, Any] = {"output": True, "actions": {"state_delta"}}
-REFERENCE_ABOVE = 120
+REFERENCE_ABOVE = 80
 """Characters of JSON: below this a reference would be as long as the text."""
 
 
@@ -70,17 +72,28 @@ class References:
     """Which contents the step's records hold, and the way back.
 
     A model response's content and a tool's response are known by their JSON text; an event
-    that carries the same text refers to the record's slot instead.
+    that carries the same refers to the record's slot instead, and if it carries everything
+    else of a model response too (usage, finish reason, version), that is left out as well.
     """
 
     def __init__(self) -> None:
-        self._contents: dict[str, list[Any]] = {}
+        self._contents: dict[str, tuple[str, int | str]] = {}
+        self._responses: dict[tuple[str, int | str], Mapping[str, Any]] = {}
         self.used: dict[str, None] = {}
 
-    def know(self, content: object, slot: str, place: int | str) -> None:
+    def know_response(self, response: Mapping[str, Any], slot: str, place: int) -> None:
+        """A record holds this model response (ADK's JSON of it)."""
+        self._know(response["content"], slot, place)
+        self._responses[slot, place] = response
+
+    def know_result(self, result: object, slot: str) -> None:
+        """A record holds this tool result."""
+        self._know(tool_response(result), slot, "result")
+
+    def _know(self, content: object, slot: str, place: int | str) -> None:
         text = json.dumps(content, ensure_ascii=False)
         if len(text) > REFERENCE_ABOVE:
-            self._contents[text] = [slot, place]
+            self._contents[text] = (slot, place)
 
     def shorten(self, data: dict[str, Any]) -> dict[str, Any]:
         """The event's data with what is known by reference replaced."""
@@ -89,20 +102,27 @@ class References:
             return data
         whole = self._find(content)
         if whole is not None:
-            return {**data, "e": {k: v for k, v in data["e"].items() if k != "content"}, "c": whole}
+            return self._without(data, whole)
         parts, found = [], {}
         for index, part in enumerate(content.get("parts") or ()):
             response = part.get("function_response")
             ref = self._find(response["response"]) if response and "response" in response else None
             if ref is not None:
-                found[str(index)] = ref
+                found[str(index)] = list(ref)
                 part = {**part, "function_response": {**response, "response": {}}}
             parts.append(part)
         if not found:
             return data
         return {**data, "e": {**data["e"], "content": {**content, "parts": parts}}, "p": found}
 
-    def _find(self, content: object) -> list[Any] | None:
+    def _without(self, data: dict[str, Any], ref: tuple[str, int | str]) -> dict[str, Any]:
+        response, shown = self._responses.get(ref, {}), data["e"]
+        if response and all(shown.get(key) == value for key, value in response.items()):
+            kept = {key: value for key, value in shown.items() if key not in response}
+            return {**data, "e": kept, "r": list(ref)}
+        return {**data, "e": {k: v for k, v in shown.items() if k != "content"}, "c": list(ref)}
+
+    def _find(self, content: object) -> tuple[str, int | str] | None:
         ref = self._contents.get(json.dumps(content, ensure_ascii=False))
         if ref is not None:
             self.used[ref[0]] = None
@@ -115,15 +135,17 @@ def lengthen(data: Mapping[str, Any], bodies: Mapping[str, Payload]) -> dict[str
     Raises:
         CorruptHistory: a record is not there.
     """
-    if "c" not in data and "p" not in data:
+    if data.keys().isdisjoint("crp"):
         return dict(data)
     shown = dict(data["e"])
+    if "r" in data:
+        shown = {**_referred(data["r"], bodies), **shown}
     if "c" in data:
-        shown["content"] = _referred(data["c"], bodies)
+        shown["content"] = _referred(data["c"], bodies)["content"]
     for index, ref in (data.get("p") or {}).items():
         part = shown["content"]["parts"][int(index)]
         part["function_response"]["response"] = _referred(ref, bodies)
-    return {**{k: v for k, v in data.items() if k not in "cp"}, "e": shown}
+    return {**{k: v for k, v in data.items() if k not in "crp"}, "e": shown}
 
 
 def _referred(ref: list[Any], bodies: Mapping[str, Payload]) -> Any:
@@ -133,7 +155,7 @@ def _referred(ref: list[Any], bodies: Mapping[str, Payload]) -> Any:
     body = codec.decode(bodies[slot])
     if place == "result":
         return tool_response(body["result"])
-    return body["responses"][place]["content"]
+    return body["responses"][place]
 
 
 def tool_response(result: Any) -> Any:
@@ -141,12 +163,47 @@ def tool_response(result: Any) -> Any:
     return result if isinstance(result, dict) else {"result": result}
 
 
-def encode_events(events: list[dict[str, Any]]) -> Payload:
+class EventIds:
+    """The ids of a step's events: from where and by whom, and the count of that.
+
+    They are given when an event is appended, so never drawn in an order that depends on which
+    sibling is faster; and so they need not be stored.
+    """
+
+    def __init__(self, execution_id: str, step: int) -> None:
+        self._place = (execution_id, str(step))
+        self._counts: dict[tuple[str, str, str], int] = {}
+
+    def next(self, event: Event) -> str:
+        by = (event.node_info.path, event.branch or "", event.author)
+        count = self._counts[by] = self._counts.get(by, 0) + 1
+        return derived_uuid(*self._place, "event", *by, str(count))
+
+
+def encode_step(events: list[dict[str, Any]], invocation_id: str) -> Payload:
+    """A step's events as they are stored: without what every reader can derive."""
+    for data in events:
+        shown = data["e"]
+        shown.pop("id", None)
+        if shown.get("invocation_id") == invocation_id:
+            del shown["invocation_id"]
     return codec.encode(events, where="events")
 
 
-def decode_events(payload: Payload, bodies: Mapping[str, Payload]) -> list[Event]:
-    return [from_data(lengthen(data, bodies)) for data in codec.decode(payload)]
+def decode_step(execution: Execution, step: StepDocument) -> list[Event]:
+    """A committed step's events, fresh objects with all their ids.
+
+    Raises:
+        CorruptHistory: a record that they refer to is not among ``step.bodies``.
+    """
+    ids = EventIds(execution.execution_id, step.step)
+    events = []
+    for data in codec.decode(step.events):
+        event = from_data(lengthen(data, step.bodies))
+        event.invocation_id = event.invocation_id or execution.invocation_id
+        event.id = ids.next(event)
+        events.append(event)
+    return events
 
 
 def content_to_data(content: types.Content) -> dict[str, Any]:

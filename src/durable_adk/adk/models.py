@@ -114,7 +114,7 @@ def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]
     for index, data in enumerate(codec.decode(record.body or "")["responses"]):
         response = LlmResponse.model_validate_json(json.dumps(data))
         if response.content:
-            scope.stage.know(data["content"], record.slot, index)
+            scope.stage.references.know_response(data, record.slot, index)
         for part in (response.content.parts if response.content else None) or ():
             if part.function_call and part.function_call.id:
                 scope.stage.note_call(scope, part.function_call.id, ordinal, place)
@@ -153,7 +153,7 @@ class CallIds:
             derived = scope.stage.derive_id(
                 "call", scope.path, str(scope.entry), str(self._ordinal), str(index)
             )
-            call.id = f"adk-{derived}"
+            call.id = f"adk-{derived[:18]}"
 
 
 def request_digest(request: LlmRequest) -> str:
@@ -163,7 +163,7 @@ def request_digest(request: LlmRequest) -> str:
     its square. ``i`` instruction, ``t`` tools, ``c`` number and newest of the contents.
     """
     config = request.config
-    instruction = str(config.system_instruction) if config and config.system_instruction else ""
+    instruction = str(config.system_instruction or "")
     contents = request.contents[-2:]
     newest = "".join(content.model_dump_json(exclude_none=True) for content in contents)
     return (

@@ -17,6 +17,7 @@ from typing import Any
 from google.adk.agents.context import Context
 from google.adk.events import Event
 from google.adk.workflow import BaseNode
+from google.genai import types
 
 from durable_adk.adk import _seam
 from durable_adk.adk import events as stored
@@ -202,7 +203,7 @@ def _finish(scope: Scope, ctx: Context) -> None:
 
 def _input_data(node_input: Any) -> Any:
     """Contents are compared as ADK's JSON: their classes carry no meaning of their own."""
-    if isinstance(node_input, stored.types.Content):
+    if isinstance(node_input, types.Content):
         return stored.content_to_data(node_input)
     return node_input
 

@@ -25,7 +25,7 @@ from durable_adk.engine.ports import Quiet
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
-from durable_adk.model.wait import AnsweredWait
+from durable_adk.model.wait import AnsweredWait, WaitRequest
 
 
 class AdkPlay:
@@ -40,7 +40,7 @@ class AdkPlay:
         self._root = root
 
     def restore(self, step: StepDocument) -> None:
-        for event in stored.decode_events(step.events, step.bodies):
+        for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
         self._stage.done.update(codec.decode(step.finished))
 
@@ -131,13 +131,13 @@ class AdkPlay:
         else:
             self._stage.attempt.emit("event", event)
 
-    def _quiet(self, open_waits: tuple[waits.WaitRequest, ...]) -> Quiet:
+    def _quiet(self, open_waits: tuple[WaitRequest, ...]) -> Quiet:
         references = self._stage.references
         events = [references.shorten(data) for data in self._sessions.step_events]
         shared = self._sessions.shared_writes
         return Quiet(
             waits=open_waits,
-            events=stored.encode_events(events),
+            events=stored.encode_step(events, self._stage.invocation_id),
             finished=codec.encode(self._stage.finished if open_waits else {}, where="finished"),
             state=codec.encode(self._sessions.state(), where="state"),
             scopes=codec.encode(shared, where="state") if shared else None,
@@ -169,7 +169,7 @@ def open_session(history: History, app_name: str) -> Session:
     events: list[Event] = []
     for turn in history.turns:
         for step in turn.steps:
-            events.extend(stored.decode_events(step.events, step.bodies))
+            events.extend(stored.decode_step(turn.execution, step))
             if step.state is not None:
                 state = codec.decode(step.state)
     return Session(

@@ -36,11 +36,10 @@ async def step(
         ConfigError: the name is empty, or ``step`` is called inside a ``step``.
         NotStorable: the result cannot be recorded.
     """
-    if not isinstance(name, str) or not name:
-        raise ConfigError("step(name)", f"expected text, got {name!r}")
+    _check_name(name)
     scope = current()
     if scope is None:
-        return await _call(fn, *args, **kwargs)
+        return cast(T, await _call(fn, *args, **kwargs))
     if scope.kind == "recorded":
         raise ConfigError(
             f"step({name!r})",
@@ -48,6 +47,11 @@ async def step(
             "Call the inner function plainly, or record the parts one after the other.",
         )
     return cast(T, await _record(scope, name, fn, args, kwargs))
+
+
+def _check_name(name: object) -> None:
+    if not (isinstance(name, str) and name):
+        raise ConfigError("step(name)", f"expected text, got {name!r}")
 
 
 async def _record(

@@ -40,7 +40,7 @@ class AttemptSessions(BaseSessionService):
 
     def append(self, event: Event) -> Event:
         """Give the event its id and time, apply it, and keep it for the step."""
-        event.id = self._stage.event_id(event.node_info.path, event.branch, event.author)
+        event.id = self._stage.event_ids.next(event)
         event.timestamp = self._last_time = max(event.timestamp, self._last_time + _TICK)
         self._apply_temp_state(self.session, event)
         event = self._commit_event_to_session(self.session, self._trim_temp_delta_state(event))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from durable_adk.adk import paths
-from durable_adk.adk.events import References
+from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.engine.attempt import Attempt
 from durable_adk.model.activity import Kind, UnknownOutcome
@@ -60,10 +60,10 @@ class Stage:
     shown: dict[str, Shown] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
+    event_ids: EventIds = field(init=False)
     output: Any = None
     _entries: dict[str, int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
-    _event_counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -84,24 +84,14 @@ class Stage:
         self.active.clear()
         self.segments.clear()
         self.references = References()
-        for counter in (self._entries, self._runs, self._event_counts):
-            counter.clear()
-
-    def know(self, content: object, slot: str, place: int | str) -> None:
-        """Note that a record holds this content."""
-        self.references.know(content, slot, place)
+        self.event_ids = EventIds(self.execution_id, self.step)
+        self._entries.clear()
+        self._runs.clear()
 
     # ---------------------------------------------------------------- identity
 
     def derive_id(self, *parts: str) -> str:
         return derived_uuid(self.execution_id, str(self.step), *parts)
-
-    def event_id(self, node_path: str, branch: str | None, author: str) -> str:
-        """The id of the next event of this place: given when it is appended, so never drawn
-        in an order that depends on which sibling is faster."""
-        place = (node_path, branch or "", author)
-        count = self._event_counts[place] = self._event_counts.get(place, 0) + 1
-        return self.derive_id("event", *place, str(count))
 
     def enter(self, path: str) -> int:
         """The number of this entry of the path in the step."""

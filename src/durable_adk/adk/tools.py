@@ -13,7 +13,8 @@ from typing import Any
 
 from google.adk.events import EventActions
 from google.adk.plugins.base_plugin import BasePlugin
-from google.adk.tools import BaseTool, ToolContext
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
 
 from durable_adk.adk import _seam
 from durable_adk.adk import events as stored
@@ -129,7 +130,7 @@ def _log_of(scope: Scope) -> list[list[Any]]:
 
 def _know(agent: Scope, slot: str, result: Any) -> None:
     try:
-        agent.stage.know(stored.tool_response(result), slot, "result")
+        agent.stage.references.know_result(result, slot)
     except (TypeError, ValueError):
         return  # no plain JSON: ADK makes something else of it, which is stored as it is
 
