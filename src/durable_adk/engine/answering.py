@@ -1,0 +1,190 @@
+"""Storing answers: one, or a whole resume map, against rivals and repeats.
+
+Every answer goes through one guarded update of the execution. When it stores nothing, somebody
+else's did: the answers are read again and compared, so the same answer is always the same
+answer, a different one always a conflict, and nothing runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from durable_adk.engine.answers import (
+    conflict,
+    missing_answers,
+    open_wait_ids,
+    place_of,
+    problem_with,
+)
+from durable_adk.engine.ports import Store
+from durable_adk.errors import InvalidAnswer, NotFound, WaitClosed
+from durable_adk.model.codec import decode
+from durable_adk.model.execution import Execution, Status
+from durable_adk.model.position import split_activity_id
+from durable_adk.model.wait import Frontier, StoredAnswer
+
+
+class Receipt(NamedTuple):
+    """What became of one answer.
+
+    Attributes:
+        execution: As it stands now.
+        open: How many waits of its frontier are still unanswered.
+        runnable: The frontier is complete and nobody has gone on with it yet.
+    """
+
+    execution: Execution
+    open: int
+    runnable: bool
+
+
+def asks(execution: Execution) -> bool:
+    """Whether it is suspended on at least one open wait."""
+    return execution.status is Status.SUSPENDED and bool(open_wait_ids(execution))
+
+
+class Answering:
+    """Puts answers where they belong."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def put_map(self, execution: Execution, given: Mapping[str, StoredAnswer]) -> Execution:
+        """Complete the frontier with a resume map, or find that it was answered so before.
+
+        Returns: the execution as it stands then.
+        Raises:
+            InvalidAnswer: the map is not whole, or a value does not fit. Nothing was stored.
+            AnswerConflict: a wait is answered otherwise. Nothing was stored.
+            WaitClosed: the execution has ended without these waits, or one has expired.
+        """
+        while asks(execution) and (frontier := execution.frontier):
+            if await self._repeats_earlier(execution, given):
+                return execution
+            added = missing_answers(execution, frontier, given)
+            if await self._store.put_answers(execution.key, frontier, added):
+                return await self._read(execution)
+            execution = await self._read_again(execution, frontier)
+        await self._compare(execution, given)
+        return execution
+
+    async def put_one(self, execution: Execution, wait: str, answer: StoredAnswer) -> Receipt:
+        """Store one answer. Nothing runs.
+
+        Raises:
+            NotFound: the execution has no such wait.
+            InvalidAnswer, AnswerConflict, WaitClosed: as ``put_map``.
+        """
+        while asks(execution) and (frontier := execution.frontier):
+            place = place_of(execution, wait)
+            if place is None or place in frontier.answers:
+                break
+            if problem := problem_with(frontier.waits[place], decode(answer.value)):
+                raise InvalidAnswer(f"answer to wait {wait!r}", {wait: problem})
+            if await self._store.put_answers(execution.key, frontier, {place: answer}):
+                left = frontier.open - 1
+                return Receipt(await self._read(execution), left, left == 0)
+            execution = await self._read_again(execution, frontier)
+        try:
+            await self._compare(execution, {wait: answer})
+        except InvalidAnswer:
+            raise NotFound(f"wait {wait!r}", "there is no such wait") from None
+        is_here = place_of(execution, wait) is not None
+        left = len(open_wait_ids(execution)) if is_here else 0
+        return Receipt(execution, left, left == 0 and execution.status is Status.SUSPENDED)
+
+    # ------------------------------------------------------------ repeats
+
+    async def _repeats_earlier(
+        self, execution: Execution, given: Mapping[str, StoredAnswer]
+    ) -> bool:
+        """Whether the map is, whole, the one that an earlier frontier was answered with."""
+        if not given or any(place_of(execution, wait) is not None for wait in given):
+            return False
+        before = await self._recorded(execution, given)
+        if before.keys() != given.keys():
+            return False
+        self._refuse_others(given, before)
+        return True
+
+    async def _compare(self, execution: Execution, given: Mapping[str, StoredAnswer]) -> None:
+        """Compare repeats with what was stored, now that nothing can be added."""
+        if execution.status is Status.CANCELLED:
+            raise self._closed(execution)
+        known = self._standing(execution, given)
+        if unknown := given.keys() - known.keys():
+            known |= await self._recorded(execution, unknown)
+        if unknown := given.keys() - known.keys():
+            is_closing = any(place_of(execution, wait) is not None for wait in unknown)
+            if is_closing or execution.status is Status.FAILED:
+                raise self._closed(execution)
+            problems = {w: "is not a wait of this execution" for w in given if w in unknown}
+            raise InvalidAnswer(f"answers to execution {execution.execution_id!r}", problems)
+        self._refuse_others(given, known)
+
+    @staticmethod
+    def _standing(execution: Execution, waits: Iterable[str]) -> dict[str, StoredAnswer]:
+        """The answers of the current frontier among these waits."""
+        standing: dict[str, StoredAnswer] = {}
+        for wait in waits:
+            place = place_of(execution, wait)
+            if execution.frontier and place is not None and place in execution.frontier.answers:
+                standing[wait] = execution.frontier.answers[place]
+        return standing
+
+    async def _recorded(
+        self, execution: Execution, waits: Iterable[str]
+    ) -> dict[str, StoredAnswer]:
+        """The answers that became records of their step, newest step first."""
+        by_digest: dict[str, str] = {}
+        for wait in waits:
+            match split_activity_id(wait):
+                case (execution_id, digest) if execution_id == execution.execution_id:
+                    by_digest[digest] = wait
+        found: dict[str, StoredAnswer] = {}
+        for step in range(execution.step, 0, -1):
+            if len(found) == len(by_digest):
+                break
+            for answered in await self._store.load_waits(execution.run, step=step):
+                if known := by_digest.get(answered.wait.digest):
+                    found.setdefault(known, answered.answer)
+        return found
+
+    @staticmethod
+    def _refuse_others(
+        given: Mapping[str, StoredAnswer], stored: Mapping[str, StoredAnswer]
+    ) -> None:
+        different = [w for w, answer in given.items() if stored[w].digest != answer.digest]
+        if different:
+            raise conflict(different)
+
+    @staticmethod
+    def _closed(execution: Execution) -> WaitClosed:
+        ending = execution.closing or execution.status
+        reason = f": {execution.error.message}" if execution.error else ""
+        return WaitClosed(
+            f"execution {execution.execution_id!r}",
+            f"takes no more answers; it is {ending.value}{reason}",
+            "Send a new message to the session.",
+        )
+
+    # ------------------------------------------------------------ reads
+
+    async def _read(self, execution: Execution) -> Execution:
+        found = await self._store.get_execution(execution.key)
+        if found is None:
+            raise NotFound(f"execution {execution.execution_id!r}", "there is no such execution")
+        return found
+
+    async def _read_again(self, execution: Execution, tried: Frontier) -> Execution:
+        """Read after an update that stored nothing: somebody else moved it, or it has expired."""
+        now = await self._read(execution)
+        frontier = now.frontier
+        if asks(now) and frontier and (frontier.id, frontier.rev) == (tried.id, tried.rev):
+            raise WaitClosed(
+                f"execution {execution.execution_id!r}",
+                "an open wait has expired",
+                "Its expiry answer applies.",
+            )
+        return now

@@ -1,0 +1,190 @@
+"""What an execution did, for people and programs: its events and its activities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from durable_adk.engine.ports import Store
+from durable_adk.model.activity import ActivityInfo, Kind, Payload, Record, RecordStatus, slot_of
+from durable_adk.model.codec import decode
+from durable_adk.model.execution import Execution, Status, StepDocument, StepRef
+from durable_adk.model.position import Position, activity_id
+from durable_adk.model.wait import StoredAnswer, WaitKind, WaitRequest
+
+
+async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
+    """Every committed step in order, with the one that the open frontier ends."""
+    frontier = execution.frontier
+    if frontier is None or all(wait.kind is WaitKind.IN_DOUBT for wait in frontier.waits):
+        return await store.load_steps(execution)  # in-doubt waits end no step
+    ended = StepRef(frontier.step, frontier.step_token)
+    return await store.load_steps(replace(execution, last_step=ended))
+
+
+async def events_of(store: Store, execution: Execution) -> list[Payload]:
+    """The envelope of each committed event, in order."""
+    # A payload's tags are complete in themselves, so an item of a list's text is a payload.
+    return [
+        json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
+        for step in await committed_steps(store, execution)
+        for envelope in json.loads(step.events)
+    ]
+
+
+async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInfo, ...]:
+    """Every activity of an execution, the open step included, in the order of their records.
+
+    A status is ``completed``, ``failed``, ``waiting`` (asked, not answered), ``denied`` (a
+    confirmation that was answered false), ``running``, ``in_doubt`` or ``abandoned``. Failures
+    that do not count any more are left out.
+    """
+    steps = await committed_steps(store, execution)
+    records = await store.load_records(execution.run, from_step=1)
+    counted = _Counted(
+        committed={step.step: frozenset(step.records) for step in steps},
+        voided=frozenset(execution.voided),
+    )
+    calls = [*_calls(execution, records, counted), *_abandoned(execution, steps)]
+    waits = await _waits(store, execution)
+    # The sort is stable: within a step calls stand in log order, then abandoned ones, then waits.
+    return tuple(sorted([*calls, *waits], key=lambda info: info.step))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Which outcomes count: in a committed step those it names, and never a voided one."""
+
+    committed: dict[int, frozenset[str]]
+    voided: frozenset[str]
+
+    def has(self, record: Record) -> bool:
+        names = self.committed.get(record.step)
+        return record.slot not in self.voided and (names is None or record.slot in names)
+
+    def is_closed(self, record: Record) -> bool:
+        """Whether its step is committed, so that nothing of it is under way."""
+        return record.step in self.committed
+
+
+def _calls(
+    execution: Execution, records: Sequence[Record], counted: _Counted
+) -> Iterator[ActivityInfo]:
+    outcomes: dict[tuple[int, str], Record] = {}
+    settled: set[str] = set()
+    for record in records:
+        if record.is_intent or _kind(record) in (Kind.WAIT, Kind.SHARED):
+            continue
+        settled.add(record.slot)
+        if counted.has(record):
+            outcomes[record.step, record.digest] = record  # in key order: the last try stays
+    # A verdict has no place in the log; it stands behind what has.
+    for record in sorted(outcomes.values(), key=lambda r: (r.step, r.seq == 0, r.seq, r.digest)):
+        assert record.status is not None  # only an intent has none
+        yield _info(execution, record, record.status.value)
+    for record in records:
+        outcome_slot = slot_of(record.step, record.digest, record.attempt_try)
+        if record.is_intent and outcome_slot not in settled and not counted.is_closed(record):
+            is_ours = execution.status is Status.RUNNING and record.token == execution.token
+            yield _info(execution, record, "running" if is_ours else "in_doubt")
+
+
+def _kind(record: Record) -> Kind:
+    return Position.parse(record.position).kind
+
+
+def _info(execution: Execution, record: Record, status: str) -> ActivityInfo:
+    return ActivityInfo(
+        id=activity_id(execution.execution_id, record.digest),
+        name=record.name,
+        node_path=record.node_path,
+        status=status,
+        attempt=record.attempt,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        **_place(Position.parse(record.position)),
+    )
+
+
+class _Place(TypedDict):
+    kind: str
+    operation_path: str
+    step: int
+    entry: int
+    ordinal: int
+
+
+def _place(position: Position) -> _Place:
+    return _Place(
+        kind=position.kind.value,
+        operation_path=position.path,
+        step=position.step,
+        entry=position.entry,
+        ordinal=position.ordinal,
+    )
+
+
+def _abandoned(execution: Execution, steps: Sequence[StepDocument]) -> Iterator[ActivityInfo]:
+    for step in steps:
+        for text in step.abandoned:
+            position = Position.parse(text)
+            yield ActivityInfo(
+                id=activity_id(execution.execution_id, position.digest),
+                name=position.label,
+                node_path="",
+                status="abandoned",
+                attempt=0,
+                started_at=0,
+                ended_at=0,
+                **_place(position),
+            )
+
+
+async def _waits(store: Store, execution: Execution) -> list[ActivityInfo]:
+    frontier = execution.frontier
+    found: list[ActivityInfo] = []
+    for step in range(1, execution.step + 1):
+        if frontier is not None and frontier.step == step:
+            found += [
+                _wait_info(execution, wait, frontier.answers.get(place))
+                for place, wait in enumerate(frontier.waits)
+            ]
+        else:
+            found += [
+                _wait_info(execution, answered.wait, answered.answer)
+                for answered in await store.load_waits(execution.run, step=step)
+            ]
+    return found
+
+
+def _wait_info(
+    execution: Execution, wait: WaitRequest, answer: StoredAnswer | None
+) -> ActivityInfo:
+    place = _place(Position.parse(wait.position))
+    if wait.kind is WaitKind.TIMER:
+        place["kind"] = wait.kind.value
+    content = decode(wait.content)
+    call = content.get("tool_call") if isinstance(content, dict) else None
+    return ActivityInfo(
+        id=activity_id(execution.execution_id, wait.digest),
+        name=call["name"] if isinstance(call, dict) else wait.call_name,
+        node_path=wait.node_path,
+        status=_wait_status(wait, answer),
+        attempt=0,
+        started_at=0,
+        ended_at=answer.at if answer else 0,
+        details={"wait_kind": wait.kind.value},
+        **place,
+    )
+
+
+def _wait_status(wait: WaitRequest, answer: StoredAnswer | None) -> str:
+    if answer is None:
+        return RecordStatus.WAITING.value
+    value = decode(answer.value)
+    is_confirmation = wait.kind is WaitKind.CONFIRMATION and isinstance(value, dict)
+    if is_confirmation and value.get("confirmed") is False:
+        return "denied"
+    return RecordStatus.COMPLETED.value

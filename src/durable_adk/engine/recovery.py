@@ -1,0 +1,72 @@
+"""Find executions that are due and go on with them: a lease ran out, a back-off has passed, the
+last answer came. Also the shared state that a crash left unapplied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from durable_adk.engine.ports import Store
+from durable_adk.engine.running import Attempts
+from durable_adk.errors import LeaseLost
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import ExecutionKey, Tenant
+
+logger = logging.getLogger("durable_adk.engine")
+
+AT_ONCE = 10
+"""How many executions one process goes on with at the same time."""
+
+
+class Recovery:
+    """One pass over what is due for a tenant."""
+
+    def __init__(
+        self, attempts: Attempts, *, store: Store, tenant: Tenant, version: str | None
+    ) -> None:
+        self._attempts = attempts
+        self._store = store
+        self._tenant = tenant
+        self._version = version
+
+    async def due(self, limit: int) -> tuple[ExecutionKey, ...]:
+        """What could be claimed now, longest due first, without what already runs here.
+
+        A lease of ours that ran out because the loop was blocked is left alone: its next
+        renewal gives the right back, and a claim of ours would only throw its work away.
+        """
+        found = await self._store.list_due(self._tenant, version=self._version, limit=limit)
+        return tuple(key for key in found if self._attempts.live(key) is None)
+
+    async def apply_scopes(self, limit: int) -> None:
+        """Apply committed shared state that its owner did not live to apply."""
+        for execution in await self._store.list_scopes_due(self._tenant, limit=limit):
+            steps = await self._store.load_steps(execution)
+            if steps:
+                await self._store.apply_scopes(execution, steps[-1])
+
+    async def once(self, limit: int) -> tuple[Execution, ...]:
+        """Go on with everything that is due, ``AT_ONCE`` at a time, each to its next stop.
+
+        Returns: where each was left. Not those that another process took first, nor those whose
+            attempt broke off: that is logged, and they stay due.
+        """
+        await self.apply_scopes(limit)
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def go_on(key: ExecutionKey) -> Execution | None:
+            async with slots:
+                return await self.go_on(key)
+
+        outcomes = await asyncio.gather(*map(go_on, await self.due(limit)))
+        return tuple(execution for execution in outcomes if execution is not None)
+
+    async def go_on(self, key: ExecutionKey) -> Execution | None:
+        """Claim one execution and bring it to its next stop; None if that did not happen."""
+        try:
+            return await self._attempts.outcome(self._attempts.claim(key))
+        except LeaseLost:
+            return None
+        except Exception:  # one broken attempt, logged where it broke, does not stop the others
+            return None

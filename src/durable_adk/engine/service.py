@@ -1,0 +1,371 @@
+"""The engine as the app uses it: begin, answer, go on, end, look.
+
+Calls raise only when nothing ran: a bad argument, a busy session, an unknown id, an answer that
+does not fit, a MongoDB that is not there. What ran returns the execution where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+
+from durable_adk.engine.keeper import Keeper
+
+from durable_adk.engine.answering import Answering, Receipt
+from durable_adk.engine.answers import open_wait_ids, stored_answers
+from durable_adk.engine.attempt import run_attempt
+from durable_adk.engine.catalog import Catalog
+from durable_adk.engine.following import Following
+from durable_adk.engine.ports import Clock, Faults, NoFaults, Program, Sink, Store
+from durable_adk.engine.recovery import AT_ONCE, Recovery
+from durable_adk.engine.running import Attempts
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.worker import Worker
+from durable_adk.errors import ConfigError, InputConflict, NotFound, SessionBusy, Unavailable
+from durable_adk.model.activity import Payload
+from durable_adk.model.codec import digest
+from durable_adk.model.execution import Execution, NewExecution, Status
+from durable_adk.model.identity import (
+    Tenant,
+    checked_id,
+    execution_key,
+    new_nonce,
+    new_run_id,
+    session_key,
+)
+from durable_adk.model.position import split_activity_id
+from durable_adk.model.store_results import Begun, Busy, Taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One user message.
+
+    Attributes:
+        session_id: None for a new session. With an ``execution_id`` it is derived from that, so
+            that the same call again means the same session.
+        execution_id: None for a random one. Given, it makes the call idempotent.
+        input: Payload of ``{"message", "state_delta", "run_config"}``; repeats are compared by it.
+        initial_state: Payload of the state of a session that this call makes.
+    """
+
+    user_id: str
+    session_id: str | None = None
+    execution_id: str | None = None
+    input: Payload
+    initial_state: Payload | None = None
+
+
+class Engine(Catalog):
+    """Everything that can be asked of executions of one tenant. Bound to the loop that opens it."""
+
+    def __init__(
+        self,
+        store: Store,
+        program: Program,
+        clock: Clock,
+        tenant: Tenant,
+        settings: EngineSettings,
+        faults: Faults | None = None,
+    ) -> None:
+        super().__init__(store, tenant)
+        self.settings = settings
+        self._program = program
+        self._clock = clock
+        self._faults: Faults = faults or NoFaults()
+        self._answering = Answering(store)
+        self._parts: _Parts | None = None
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Open the store and start the keeper. Repeat: yes.
+
+        Raises: ConfigError, Unavailable: as ``Store.open``.
+        """
+        if self._parts is not None:
+            return
+        await self.store.open()
+        keeper = Keeper(self.store, clock=self._clock, settings=self.settings)
+        await keeper.start()
+        attempts = Attempts(
+            lambda execution, sink: self._run(execution, keeper, sink),
+            store=self.store,
+            settings=self.settings,
+        )
+        self._parts = _Parts(
+            keeper=keeper,
+            attempts=attempts,
+            following=Following(attempts, store=self.store, settings=self.settings),
+            recovery=Recovery(
+                attempts, store=self.store, tenant=self.tenant, version=self.settings.version
+            ),
+        )
+        self.is_open = True
+
+    async def close(self) -> None:
+        """Let attempts go on for ``grace_s``, release the rest, close the store. Repeat: yes.
+
+        A call that waits for a released attempt returns its execution as ``queued``.
+        """
+        parts = self._parts
+        if parts is None:
+            return
+        self.is_open = False
+        self._parts = None
+        await parts.attempts.close(self.settings.grace_s)
+        await parts.keeper.stop()
+        await self.store.close()
+
+    async def _run(self, execution: Execution, keeper: Keeper, sink: Sink | None) -> Execution:
+        return await run_attempt(
+            execution,
+            store=self.store,
+            program=self._program,
+            keeper=keeper,
+            clock=self._clock,
+            settings=self.settings,
+            faults=self._faults,
+            sink=sink,
+        )
+
+    def _opened(self) -> _Parts:
+        self._require_open()
+        assert self._parts is not None
+        return self._parts
+
+    # ------------------------------------------------------------ begin
+
+    async def invoke(
+        self, request: Request, *, timeout: float | None = None, sink: Sink | None = None
+    ) -> Execution:
+        """Begin an execution and bring it to its next stop; or, when there is one with this id
+        and input, wait for its outcome or go on with it.
+
+        A session whose last execution is due, or backs off, is finished first. Cancelling the
+        call, or its ``timeout`` in seconds, only stops waiting.
+
+        Raises:
+            ConfigError: an id that cannot be one. Nothing was stored.
+            InputConflict: the id belongs to another session or another input.
+            SessionBusy: the session's last execution is running, suspended, stuck or failing.
+            Unavailable: MongoDB does not answer, or ``timeout`` has passed.
+        """
+        parts = self._opened()
+        new = self._new(request, run_now=True)
+        return await self._within(timeout, new.execution_id, self._invoke(parts, new, sink))
+
+    async def _invoke(self, parts: _Parts, new: NewExecution, sink: Sink | None) -> Execution:
+        while True:
+            match await parts.attempts.begin(new, sink):
+                case Taken(execution):
+                    _refuse_other_input(execution, new)
+                    return await parts.following.follow(execution, early=True, sink=sink)
+                case Busy(execution):
+                    in_the_way = await parts.following.clear(execution)
+                    if not in_the_way.status.is_final:
+                        raise _busy(in_the_way)
+                case live:
+                    ended = await parts.following.outcome(live)
+                    if ended is not None:
+                        return ended
+                    return await parts.following.follow(await parts.following.read(new.key))
+
+    async def submit(self, request: Request) -> Execution:
+        """Queue an execution for a worker, without running anything.
+
+        Returns: the execution; the one that is there when id and input are the same.
+        Raises: as ``invoke``; SessionBusy also when the last execution is due.
+        """
+        self._opened()
+        new = self._new(request, run_now=False)
+        match await self.store.begin(new):
+            case Begun(execution):
+                return execution
+            case Taken(execution):
+                _refuse_other_input(execution, new)
+                return execution
+            case Busy(execution):
+                raise _busy(execution)
+
+    def _new(self, request: Request, *, run_now: bool) -> NewExecution:
+        execution_id = (
+            str(uuid.uuid4())
+            if request.execution_id is None
+            else checked_id("execution_id", request.execution_id)
+        )
+        user_id = checked_id("user_id", request.user_id)
+        session_id = (
+            _session_of(execution_id)
+            if request.session_id is None
+            else checked_id("session_id", request.session_id)
+        )
+        return NewExecution(
+            key=execution_key(self.tenant, execution_id),
+            execution_id=execution_id,
+            tenant=self.tenant,
+            user_id=user_id,
+            session_id=session_id,
+            session_key=session_key(self.tenant, user_id, session_id),
+            run=new_run_id(),
+            invocation_id=execution_id,
+            input=request.input,
+            input_digest=digest(request.input),
+            nonce=new_nonce(),
+            run_now=run_now,
+            ttl_ms=self.settings.lease_ttl_ms,
+            version=self.settings.version,
+            initial_state=request.initial_state,
+        )
+
+    # ------------------------------------------------------------ answer
+
+    async def resume(
+        self,
+        execution_id: str,
+        answers: Mapping[str, object] | None = None,
+        *,
+        by: str | None = None,
+        timeout: float | None = None,
+        sink: Sink | None = None,
+    ) -> Execution:
+        """Complete the open frontier with one map, and bring the execution to its next stop.
+
+        The map holds every unanswered wait; answered ones may be repeated. The same map again
+        gives the same outcome, also after the end; with everything answered, an empty one will do.
+
+        Raises:
+            ConfigError, NotFound: no such id. InvalidAnswer: each missing, unknown or invalid
+                entry; nothing was stored. AnswerConflict: answered otherwise before.
+            WaitClosed: it was cancelled or given up, or a wait has expired.
+            SessionBusy: it is stuck; or it is queued and the map is empty.
+            Unavailable: as ``invoke``.
+        """
+        parts = self._opened()
+        given = stored_answers(
+            execution_id, {} if answers is None else answers, by=by, at=self._clock.estimate()
+        )
+        execution = await self._answering.put_map(await self.get(execution_id), given)
+        is_repeat = bool(given)
+        if execution.status is Status.STUCK or (
+            execution.status is Status.QUEUED and not is_repeat
+        ):
+            raise _busy(execution, remedy="Call retry with its id, or recover, or run a worker.")
+        return await self._within(
+            timeout, execution_id, parts.following.follow(execution, early=True, sink=sink)
+        )
+
+    async def answer(self, wait_id: str, value: object, *, by: str | None = None) -> Receipt:
+        """Store one answer. Nothing runs: the last one makes the execution due.
+
+        Raises:
+            NotFound: no such wait. InvalidAnswer, AnswerConflict, WaitClosed: as ``resume``.
+        """
+        self._opened()
+        if not isinstance(wait_id, str):
+            raise ConfigError("wait_id", f"expected text, got {type(wait_id).__name__}")
+        parts = split_activity_id(wait_id)
+        if parts is None:
+            raise NotFound(f"wait {wait_id!r}", "there is no such wait")
+        execution_id, _ = parts
+        stored = stored_answers(execution_id, {wait_id: value}, by=by, at=self._clock.estimate())
+        execution = await self.get(execution_id)
+        return await self._answering.put_one(execution, wait_id, stored[wait_id])
+
+    # ------------------------------------------------------------ decide
+
+    async def cancel(self, execution_id: str, reason: str = "") -> Execution:
+        """End an execution as ``cancelled``; one that has ended stays as it is.
+
+        Returns: the ended execution. Still ``running`` if another process runs it and has not
+            noticed within two leases; it will.
+        """
+        return await self._end(execution_id, Status.CANCELLED, reason or "cancelled")
+
+    async def give_up(self, execution_id: str, reason: str = "") -> Execution:
+        """End an execution as ``failed``; one that has ended stays as it is.
+
+        One that another process runs is asked to end, and is ``cancelled`` then.
+        """
+        return await self._end(execution_id, Status.FAILED, reason or "given up")
+
+    async def _end(self, execution_id: str, closing: Status, reason: str) -> Execution:
+        following = self._opened().following
+        return await following.end(await self.get(execution_id), closing, reason)
+
+    async def retry(self, execution_id: str, reason: str = "") -> Execution:
+        """Make a stuck or queued execution due now, with all its attempts again. Runs nothing.
+
+        Any other one is returned as it is. ``reason`` is for the caller's log.
+        """
+        self._opened()
+        execution = await self.get(execution_id)
+        return await self.store.retry(execution.key) or await self.get(execution_id)
+
+    async def recover(self, limit: int = 100) -> tuple[Execution, ...]:
+        """Go on with up to ``limit`` executions that are due, each to its next stop: one pass."""
+        return await self._opened().recovery.once(limit)
+
+    def worker(self, *, concurrency: int = AT_ONCE) -> Worker:
+        """What keeps doing it: ``await worker.run()`` until ``worker.stop()``."""
+        parts = self._opened()
+        return Worker(parts.attempts, parts.recovery, self.settings, concurrency=concurrency)
+
+    # ------------------------------------------------------------ waiting
+
+    @staticmethod
+    async def _within(
+        timeout: float | None, execution_id: str, outcome: Awaitable[Execution]
+    ) -> Execution:
+        deadline = asyncio.timeout(timeout)
+        try:
+            async with deadline:
+                return await outcome
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Unavailable(
+                f"execution {execution_id!r}",
+                f"is still running after {timeout} s",
+                "It goes on; the same call again waits for its outcome.",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What exists while the engine is open."""
+
+    keeper: Keeper
+    attempts: Attempts
+    following: Following
+    recovery: Recovery
+
+
+def _session_of(execution_id: str) -> str:
+    return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
+
+
+def _refuse_other_input(execution: Execution, new: NewExecution) -> None:
+    """The same execution id must come with the same session and input."""
+    if execution.session_key != new.session_key:
+        other = f"belongs to session {execution.session_id!r}"
+    elif execution.input_digest != new.input_digest:
+        other = "has another input"
+    else:
+        return
+    raise InputConflict(f"execution {execution.execution_id!r}", other, "Use another execution id.")
+
+
+def _busy(execution: Execution, remedy: str | None = None) -> SessionBusy:
+    waits = open_wait_ids(execution) if execution.status is Status.SUSPENDED else ()
+    more = {} if remedy is None else {"remedy": remedy}
+    return SessionBusy(
+        execution.session_id,
+        execution_id=execution.execution_id,
+        status=execution.status.value,
+        waits=waits,
+        **more,
+    )

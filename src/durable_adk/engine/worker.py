@@ -1,0 +1,114 @@
+"""A worker goes on with whatever is due, until it is stopped. Plain polling.
+
+A poll is one indexed read. What is found is only a hint: the claim decides, so any number of
+workers may look at the same executions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from durable_adk.engine.recovery import AT_ONCE, Recovery
+from durable_adk.engine.running import Attempts, Live
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.errors import LeaseLost, Unavailable
+
+logger = logging.getLogger("durable_adk.engine")
+
+SCOPES_EVERY_S = 5.0
+"""Shared state that a crash left unapplied is rare, and a session's next turn applies it too."""
+
+LONGEST_PAUSE_S = 1.0
+"""The longest pause between two looks while MongoDB does not answer."""
+
+
+class Worker:
+    """Runs due executions, at most ``concurrency`` at once. ``run`` once, on one loop."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        recovery: Recovery,
+        settings: EngineSettings,
+        *,
+        concurrency: int = AT_ONCE,
+    ) -> None:
+        self._attempts = attempts
+        self._recovery = recovery
+        self._settings = settings
+        self._concurrency = concurrency
+        self._running: set[Live] = set()
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Start nothing more. ``run`` lets what runs go on for the grace, releases it, returns.
+
+        May be called from a signal handler of the loop. Repeat: yes.
+        """
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Go on with what is due until ``stop``. Cancelling it releases at once.
+
+        A MongoDB that does not answer is waited for; every other failure to look ends the
+        worker, and so does a failure to apply shared state.
+        """
+        try:
+            async with asyncio.TaskGroup() as side:
+                side.create_task(self._poll())
+                side.create_task(self._sweep())
+            await self._finish()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
+        finally:
+            await self._attempts.release(self._running)
+
+    async def _poll(self) -> None:
+        pause = self._settings.poll_s
+        while not self._stopped():
+            try:
+                await self._claim_due()
+                pause = self._settings.poll_s
+            except Unavailable as error:
+                logger.warning("cannot look for work: %s", error)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+            await self._sleep(pause)
+
+    async def _claim_due(self) -> None:
+        free = self._concurrency - len(self._running)
+        if free <= 0:
+            return
+        for key in await self._recovery.due(free):
+            if not self._stopped():
+                self._watch(self._attempts.claim(key))
+
+    def _watch(self, live: Live) -> None:
+        assert live.task is not None
+        self._running.add(live)
+        live.task.add_done_callback(lambda _: self._running.discard(live))
+
+    async def _sweep(self) -> None:
+        while not self._stopped():
+            try:
+                await self._recovery.apply_scopes(self._concurrency)
+            except (Unavailable, LeaseLost) as error:
+                logger.warning("cannot apply shared state: %s", error)
+            await self._sleep(SCOPES_EVERY_S)
+
+    def _stopped(self) -> bool:
+        return self._stop.is_set() or self._attempts.closing
+
+    async def _finish(self) -> None:
+        tasks = {live.task for live in self._running if live.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._settings.grace_s)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, but wake at once when stopped."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
