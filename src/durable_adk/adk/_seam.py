@@ -61,7 +61,9 @@ _CONTEXT_FIELDS = frozenset(
 
 
 def _check() -> None:
-    missing = [f"{owner.__name__}.{name}" for owner, name in INTERCEPTED if not hasattr(owner, name)]
+    missing = [
+        f"{owner.__name__}.{name}" for owner, name in INTERCEPTED if not hasattr(owner, name)
+    ]
     missing += [f"Runner.{name}" for name in OVERRIDDEN if not hasattr(Runner, name)]
     missing += [
         f"Context.{name}" for name in _CONTEXT_FIELDS - set(Context.__init__.__code__.co_names)
@@ -198,5 +200,3 @@ def set_providers(new_id: Callable[[], str], now: Callable[[], float]) -> None:
 
 def workflow_graph(workflow: Workflow) -> Any:
     return cast(Any, workflow).graph
-
-

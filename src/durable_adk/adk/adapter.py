@@ -140,5 +140,3 @@ def _content(message: object) -> types.Content:
     if any(part.function_call for part in message.parts):
         raise ConfigError("message", "a user message cannot contain function calls", remedy)
     return message if message.role == "user" else types.Content(role="user", parts=message.parts)
-
-

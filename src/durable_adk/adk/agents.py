@@ -94,9 +94,7 @@ def wrap_flow(adk_run: Any) -> Any:
     return run_async
 
 
-async def _turns(
-    body: AsyncGenerator[Event, None], scope: Scope
-) -> AsyncGenerator[Event, None]:
+async def _turns(body: AsyncGenerator[Event, None], scope: Scope) -> AsyncGenerator[Event, None]:
     stage = scope.stage
     async with aclosing(within(scope, body)) as events:
         async for event in events:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.tools.agent_tool import AgentTool
 from google.adk.workflow import START, BaseNode, FunctionNode, JoinNode, Workflow
 
 from durable_adk.adk import _seam

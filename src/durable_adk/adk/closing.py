@@ -56,7 +56,7 @@ def _input_event(stage: Stage) -> Event:
 
 
 def _author(record: Record) -> str:
-    """The agent's name: the last segment of its node path; our path names only the root otherwise."""
+    """The name of the agent that asked, from its node path."""
     return record.node_path.rpartition("/")[2].partition("@")[0] or "agent"
 
 

@@ -112,7 +112,7 @@ async def _leaf(
     position = stage.position(scope, Kind.NODE, 1)
     if node.timeout is not None and attempt.has_record(stage.step, scope.path, scope.entry + 1):
         await body.aclose()
-        raise asyncio.TimeoutError  # this entry had run out of time; a later one is recorded
+        raise TimeoutError  # this entry had run out of time; a later one is recorded
     request = codec.digest(codec.encode(_input_data(node_input), where=f"{ctx.node_path}.input"))
     admitted = await attempt.admit(
         Call(

@@ -7,7 +7,7 @@ each acts plainly. No ADK is imported here.
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import inspect
 import random as _random
 import uuid as _uuid
@@ -101,13 +101,13 @@ async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def now() -> datetime.datetime:
+def now() -> dt.datetime:
     """The time, aware, in UTC: the wall clock in a recorded body, elsewhere the end of the last
     record handed out in this scope."""
     scope = current()
     if scope is None:
-        return datetime.datetime.now(datetime.UTC)
-    return datetime.datetime.fromtimestamp(scope.now(), datetime.UTC)
+        return dt.datetime.now(dt.UTC)
+    return dt.datetime.fromtimestamp(scope.now(), dt.UTC)
 
 
 def uuid4() -> _uuid.UUID:
@@ -122,7 +122,7 @@ def random() -> float:
     """A number in [0, 1): random outside an execution, derived from scope and count inside."""
     scope = current()
     if scope is None:
-        return _random.random()  # noqa: S311 - as random.random is
+        return _random.random()
     return _uuid.UUID(_derived(scope, "random")).int / 2**128
 
 

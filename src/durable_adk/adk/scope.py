@@ -10,6 +10,7 @@ This module imports no ADK, so that ``durable_adk.step`` and its friends stay li
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
@@ -40,7 +41,7 @@ class Scope:
         log: Events of this scope and of those below it, in order, while it is a leaf that is
             being recorded; each as ``(own, encoded event)``.
         interrupts: Interrupt ids of waits raised below a tool.
-        bodies: Tool bodies running in this agent now.
+        bodies, body_ended: Tool bodies running in this agent now; set when one ends.
         ended_at: Milliseconds: the end of the last record handed out here or below.
     """
 
@@ -58,6 +59,7 @@ class Scope:
     log: list[tuple[bool, dict[str, Any]]] | None = None
     interrupts: set[str] = field(default_factory=set)
     bodies: int = 0
+    body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     activity_id: str | None = None
     agent_entered: bool = False
@@ -86,7 +88,7 @@ class Scope:
             scope = scope.parent
 
     def now(self) -> float:
-        """Seconds since the epoch: the wall clock in a recorded body, else the last record's end."""
+        """Epoch seconds: the wall clock in a recorded body, else the end of the last record."""
         if self.in_body or not self.ended_at:
             return time.time()
         return self.ended_at / 1000

@@ -86,6 +86,7 @@ async def _recorded(
         raise failure.decode_failure(payload) from error
     finally:
         agent.bodies -= 1
+        agent.body_ended.set()
     record = await attempt.record(
         admitted, RecordStatus.COMPLETED, payload, durable=_has_after_hook(context)
     )
@@ -150,7 +151,8 @@ async def _hold(agent: Scope, context: ToolContext) -> None:
     """Keep a wait back until no sibling body runs: ADK cancels siblings when one raises."""
     agent.interrupts |= _seam.interrupts_of(context)
     while agent.bodies > 1:
-        await asyncio.sleep(0.001)
+        agent.body_ended.clear()
+        await agent.body_ended.wait()
 
 
 def _has_after_hook(context: ToolContext) -> bool:

@@ -1,0 +1,1 @@
+"""Programs that show the library: user code, nothing imports it."""

@@ -1,0 +1,233 @@
+"""A contract test for each place where the adapter steps in: it fails when ADK leaves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.agents.context import Context
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events import RequestInput
+from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.runners import Runner
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.workflow import START, BaseNode, FunctionNode, RetryConfig, Workflow
+
+from durable_adk.adk import _seam
+from durable_adk.adk.install import install
+from durable_adk.adk.scripted_model import calls, says
+from durable_adk.errors import ConfigError
+from tests.adapter.stock import Stock, agent, confirmed, user
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
+    """Count the calls of an interception point by the class or name of its first argument."""
+
+    def count(owner: Any, name: str) -> list[Any]:
+        seen: list[Any] = []
+        before = getattr(owner, name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            first = args[0] if args else kwargs
+            seen.append(getattr(first, "name", type(first).__name__))
+            return before(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, wrapper)
+        return seen
+
+    return count
+
+
+def look(q: str) -> dict[str, str]:
+    """Look."""
+    return {"found": q}
+
+
+async def test_every_kind_of_tool_body_is_called_through_the_one_function(counted) -> None:
+    seen = counted(_seam.call_tool_owner(), "_call_tool_async")
+
+    def later(q: str) -> None:
+        """Answer later."""
+
+    def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    async def stream(q: str) -> Any:
+        """Yield."""
+        yield q
+
+    class Tools(BaseToolset):
+        async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+            def listed(q: str) -> str:
+                """Listed."""
+                return q
+
+            return [FunctionTool(listed)]
+
+    names = ("look", "later", "stream", "listed")
+    script = [calls(*((name, {"q": "x"}) for name in names), ("pay", {"cents": 1})), says("end")]
+    tools = [look, LongRunningFunctionTool(later), stream, Tools(), confirmed(pay)]
+    stock = Stock(agent("root", *script, tools=tools))
+    await stock.run(user("go"))
+    assert sorted(seen) == sorted(names), "the gate holds pay back"
+    ask = next(call for call, _ in stock.open_calls() if "confirmation" in str(call.name))
+    from google.genai import types
+
+    await stock.run(types.Content(role="user", parts=[stock.reply(ask)]))
+    assert sorted(seen) == sorted((*names, "pay"))
+
+
+async def test_every_model_turn_resolves_its_model_through_the_method(counted) -> None:
+    seen = counted(LlmAgent, "canonical_model_async")
+    await Stock(agent("root", calls(("look", {"q": "a"})), says("end"), tools=[look])).run(
+        user("go")
+    )
+    assert seen == ["root", "root"]
+
+
+async def test_node_runs_agent_runs_and_flows_pass_their_boundaries(counted) -> None:
+    nodes = counted(BaseNode, "run")
+    agents = counted(BaseAgent, "run_async")
+    flows = counted(BaseLlmFlow, "run_async")
+
+    def first(node_input: Any) -> str:
+        return "one"
+
+    writer = agent("writer", says("text"))
+    await Stock(Workflow(name="flow", edges=[(START, first), (first, writer)])).run(user("go"))
+    assert nodes == ["flow", "first", "writer"]
+    assert agents == ["writer"]
+    assert len(flows) == 1
+
+
+async def test_a_transfer_is_a_node_run_below_the_one_that_transfers(counted) -> None:
+    nodes = counted(BaseNode, "run")
+    other = agent("other", says("hello"), description="other")
+    root = agent("root", calls(("transfer_to_agent", {"agent_name": "other"})), sub_agents=[other])
+    stock = Stock(root)
+    await stock.run(user("go"))
+    assert nodes == ["root", "other"]
+    assert stock.events[-1].node_info.path == "root@1/other@1"
+
+
+async def test_events_of_nodes_are_enqueued_through_the_method(counted) -> None:
+    seen = counted(InvocationContext, "_enqueue_event")
+
+    def first(node_input: Any) -> str:
+        return "one"
+
+    stock = Stock(Workflow(name="flow", edges=[(START, first)]))
+    await stock.run(user("go"))
+    assert len(seen) == len(stock.events) > 0
+
+
+async def test_a_node_retry_asks_for_its_delay(counted, monkeypatch) -> None:
+    seen = counted(_seam.retry_owner(), "_get_retry_delay")
+    fails = [True]
+
+    def flaky(node_input: Any) -> str:
+        if fails.pop() if fails else False:
+            raise ValueError("once")
+        return "ok"
+
+    retried = FunctionNode(
+        func=flaky, name="flaky", retry_config=RetryConfig(initial_delay=0.0, jitter=0.0)
+    )
+    stock = Stock(Workflow(name="flow", edges=[(START, retried)]))
+    await stock.run(user("go"))
+    assert len(seen) == 1
+    assert stock.events[-1].output == "ok"
+
+
+async def test_a_runner_asks_its_overridable_methods() -> None:
+    asked: list[str] = []
+
+    class Asked(Runner):
+        def _find_agent_to_run(self, session: Any, root_agent: Any) -> Any:
+            asked.append("agent")
+            return super()._find_agent_to_run(session, root_agent)
+
+        def _new_invocation_context(self, session: Any, **kwargs: Any) -> Any:
+            asked.append("context")
+            return super()._new_invocation_context(session, **kwargs)
+
+    stock = Stock(agent("root", says("hello")))
+    stock.runner = Asked(
+        agent=agent("root", says("hello")), app_name="t", session_service=stock.service
+    )
+    await stock.run(user("go"))
+    assert asked == ["agent", "context"]
+
+
+async def test_what_a_node_leaves_is_where_the_adapter_reads_it(monkeypatch) -> None:
+    left: dict[str, _seam.NodeResult] = {}
+    interrupts: dict[str, set[str]] = {}
+    before = BaseNode.run
+
+    async def run(self: BaseNode, *, ctx: Context, node_input: Any) -> Any:
+        async for event in before(self, ctx=ctx, node_input=node_input):
+            yield event
+        left[self.name] = _seam.result_of(ctx)
+        interrupts[self.name] = set(_seam.interrupts_of(ctx))
+
+    monkeypatch.setattr(BaseNode, "run", run)
+
+    def routes(node_input: Any, ctx: Any) -> str:
+        ctx.state["seen"] = True
+        ctx.route = "yes"
+        return "value"
+
+    async def asks(ctx: Any, node_input: Any) -> Any:
+        yield RequestInput(interrupt_id="q1", message="?")
+
+    waiting = FunctionNode(func=asks, name="asks", rerun_on_resume=True)
+    await Stock(Workflow(name="flow", edges=[(START, routes), (routes, {"yes": waiting})])).run(
+        user("go")
+    )
+    assert (left["routes"].output, left["routes"].route) == ("value", "yes")
+    assert interrupts["asks"] == {"q1"} <= interrupts["flow"]
+
+
+def test_the_wrappers_are_installed_once_and_keep_adks_names() -> None:
+    install()
+    first = BaseNode.run
+    install()
+    assert BaseNode.run is first
+    assert (first.__name__, first.__qualname__) == ("run", "BaseNode.run")
+
+
+async def test_outside_an_attempt_the_wrappers_are_inert() -> None:
+    install()
+
+    def first(node_input: Any) -> str:
+        return "one"
+
+    writer = agent("writer", calls(("look", {"q": "a"})), says("text"), tools=[look])
+    stock = Stock(Workflow(name="flow", edges=[(START, first), (first, writer)]))
+    await stock.run(user("go"))
+    ids = {call.id for event in stock.events for call in event.get_function_calls()}
+    assert [type(i) for i in ids] == [str]
+    assert len({event.id for event in stock.events}) == len(stock.events)
+
+
+async def test_a_wrapped_generator_may_be_closed_by_another_task() -> None:
+    """A context variable held across a yield would raise here."""
+    install()
+    stock = Stock(agent("root", calls(("look", {"q": "a"})), says("end"), tools=[look]))
+    await stock.session()
+    run = stock.runner.run_async(user_id="u", session_id="s", new_message=user("go"))
+    await anext(run)
+    await asyncio.create_task(run.aclose())
+
+
+def test_a_missing_point_refuses_with_installed_and_tested_versions(monkeypatch) -> None:
+    monkeypatch.setattr(_seam, "INTERCEPTED", (*_seam.INTERCEPTED, (BaseNode, "no_such_point")))
+    with pytest.raises(ConfigError, match=r"google-adk 2\.\d+.*no_such_point.*2\.13\.0"):
+        _seam._check()
