@@ -6,7 +6,7 @@ import uuid
 
 from durable_adk.engine.answers import open_waits
 from durable_adk.engine.ports import Store
-from durable_adk.engine.reads import activities_of, events_of
+from durable_adk.engine.reads import activities_of
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.activity import ActivityInfo, Payload
 from durable_adk.model.execution import Execution, SessionRecord
@@ -39,10 +39,6 @@ class Catalog:
     def waits_of(self, execution: Execution) -> tuple[WaitRequest, ...]:
         """The open waits, in frontier order."""
         return open_waits(execution)
-
-    async def events_of(self, execution_id: str) -> list[Payload]:
-        """The envelopes of all committed events, in order."""
-        return await events_of(self.store, await self.get(execution_id))
 
     async def activities(self, execution_id: str) -> tuple[ActivityInfo, ...]:
         """Every activity, the open step included."""

@@ -1,14 +1,13 @@
-"""What an execution did, for people and programs: its events and its activities."""
+"""What an execution did, for people and programs: its committed steps and its activities."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from durable_adk.engine.ports import Store
-from durable_adk.model.activity import ActivityInfo, Kind, Payload, Record, RecordStatus, slot_of
+from durable_adk.model.activity import ActivityInfo, Kind, Record, RecordStatus, slot_of
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status, StepDocument, StepRef
 from durable_adk.model.position import Position, activity_id
@@ -22,16 +21,6 @@ async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocum
         return await store.load_steps(execution)  # in-doubt waits end no step
     ended = StepRef(frontier.step, frontier.step_token)
     return await store.load_steps(replace(execution, last_step=ended))
-
-
-async def events_of(store: Store, execution: Execution) -> list[Payload]:
-    """The envelope of each committed event, in order."""
-    # A payload's tags are complete in themselves, so an item of a list's text is a payload.
-    return [
-        json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
-        for step in await committed_steps(store, execution)
-        for envelope in json.loads(step.events)
-    ]
 
 
 async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInfo, ...]:
