@@ -9,6 +9,23 @@ import pytest
 
 from tests.support import mongo
 
+pytest_plugins = ["pytester"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults")
+    group.addoption(
+        "--all-points",
+        action="store_true",
+        help="kill at every fault point instead of at a seeded slice of them",
+    )
+    group.addoption(
+        "--fault-seed",
+        type=int,
+        default=1,
+        help="what the slice of fault points is drawn with (default 1)",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name this run, so that workers share its servers, and clear what dead runs left."""

@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MONGO_SCRIPT = ROOT / "scripts" / "mongo.sh"
 RUN_VARIABLE = "DURABLE_TEST_RUN"
 CONTAINER_IMAGE = "mongo:7.0"
+CONTAINER_PORT = 27017
 START_TIMEOUT_S = 50
+ANSWER_WITHIN_MS = 5000
 
 REMEDY = (
     "The tests need a real MongoDB and are never skipped. One of these provides it: "
@@ -58,7 +60,7 @@ def kind_of(uri: str) -> Kind:
     """
     client: MongoClient[dict[str, Any]]
     try:
-        with MongoClient(uri, serverSelectionTimeoutMS=5000) as client:
+        with MongoClient(uri, serverSelectionTimeoutMS=ANSWER_WITHIN_MS) as client:
             hello = client.admin.command("hello")
     except PyMongoError as error:
         raise NoServer(f"MONGODB_URI is set, but its server does not answer: {error}") from error
@@ -128,11 +130,12 @@ def start_container(kind: Kind, resources: ExitStack) -> str:
     try:
         from testcontainers.core.container import DockerContainer
 
-        container = DockerContainer(CONTAINER_IMAGE).with_exposed_ports(27017)
+        command = ["mongod", "--bind_ip_all", "--port", str(CONTAINER_PORT)]
         if kind is Kind.REPLICA_SET:
-            container = container.with_command(["--replSet", "rs0", "--bind_ip_all"])
-        resources.enter_context(container)
-        host = f"{container.get_container_host_ip()}:{container.get_exposed_port(27017)}"
+            command += ["--replSet", "rs0"]
+        container = DockerContainer(CONTAINER_IMAGE).with_exposed_ports(CONTAINER_PORT)
+        resources.enter_context(container.with_command(command))
+        host = f"{container.get_container_host_ip()}:{container.get_exposed_port(CONTAINER_PORT)}"
     except Exception as error:  # docker and testcontainers share no base error
         raise NoServer(f"no container: {error}") from error
     uri = f"mongodb://{host}/?directConnection=true"
@@ -143,13 +146,17 @@ def start_container(kind: Kind, resources: ExitStack) -> str:
 
 def _initiate_alone(uri: str) -> None:
     """Make a one-member set whose member is known by its name inside the container."""
+    member = {"_id": 0, "host": f"localhost:{CONTAINER_PORT}"}
     client: MongoClient[dict[str, Any]]
     with MongoClient(uri, serverSelectionTimeoutMS=30_000) as client:
-        client.admin.command(
-            "replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": "localhost:27017"}]}
-        )
-        while not client.admin.command("hello").get("isWritablePrimary"):
-            time.sleep(0.05)
+        client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+        wait_until_writable(client)
+
+
+def wait_until_writable(client: MongoClient[dict[str, Any]]) -> None:
+    """Return when a freshly initiated server is primary. A test's own timeout bounds it."""
+    while not client.admin.command("hello").get("isWritablePrimary"):
+        time.sleep(0.05)
 
 
 class Servers:
@@ -195,7 +202,7 @@ class Servers:
         """Drop this process's database where the server outlives the run; end containers."""
         client: MongoClient[dict[str, Any]]
         if self._given and self._given in self._uris.values():
-            with MongoClient(self._given, serverSelectionTimeoutMS=5000) as client:
+            with MongoClient(self._given, serverSelectionTimeoutMS=ANSWER_WITHIN_MS) as client:
                 for name in client.list_database_names():
                     if name.startswith(self.database):
                         client.drop_database(name)
