@@ -1,0 +1,101 @@
+"""Reads for people, workers and recovery."""
+
+from __future__ import annotations
+
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
+from durable_adk.model.store_results import Selection
+from durable_adk.store import filters
+from durable_adk.store.core import EXECUTIONS, Part, Session
+from durable_adk.store.documents import execution_envelopes, execution_from
+from durable_adk.store.pages import page, place_in
+
+
+class Listing(Part):
+    """Executions by key, session, status, due time and open waits."""
+
+    async def get_execution(self, key: ExecutionKey) -> Execution | None:
+        found = await self._executions(f"execution {key}", filters.by_id(key), [], 1)
+        return found[0] if found else None
+
+    async def latest_execution(self, key: SessionKey) -> Execution | None:
+        """The session's last turn, active or not."""
+        found = await self._executions(f"session {key}", filters.of_session(key), [("turn", -1)], 1)
+        return found[0] if found else None
+
+    async def list_executions(
+        self, selection: Selection
+    ) -> tuple[tuple[Execution, ...], str | None]:
+        """Newest first, with the cursor of the next page."""
+        found = place_in(filters.executions_of(selection), "created_at", selection, descending=True)
+        sort = [("created_at", -1), ("_id", -1)]
+        items = await self._executions("executions", found, sort, selection.limit + 1)
+        return page(items, selection, lambda e: (e.created_at, e.key))
+
+    async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
+        """Suspended executions with open waits, oldest first."""
+        found = place_in(filters.waiting(selection), "waiting_since", selection, descending=False)
+        sort = [("waiting_since", 1), ("_id", 1)]
+        items = await self._executions("open waits", found, sort, selection.limit + 1)
+        return page(items, selection, lambda e: (e.waiting_since or 0, e.key))
+
+    async def list_due(
+        self, tenant: Tenant, *, version: str | None, limit: int
+    ) -> tuple[ExecutionKey, ...]:
+        """What ``claim`` would take now, longest due first, stuck ones of other versions last.
+
+        Without a version every version is served.
+        """
+        core = self._core
+
+        async def once(session: Session) -> tuple[ExecutionKey, ...]:
+            found = filters.due_of(tenant, core.clock.now(), version)
+            wanted = {"_id": 1}
+            sort = [("wake_at", 1)]
+            docs = await core.find(
+                session, EXECUTIONS, found, sort=sort, limit=limit, fields=wanted
+            )
+            if version is not None and len(docs) < limit:
+                stuck = filters.stuck_of(tenant, version)
+                room = limit - len(docs)
+                docs += await core.find(session, EXECUTIONS, stuck, limit=room, fields=wanted)
+            return tuple(ExecutionKey(doc["_id"]) for doc in docs)
+
+        return () if limit < 1 else await core.read("due executions", once)
+
+    async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
+        """Executions whose last committed step has shared state that is not applied."""
+        found = filters.scopes_due_of(tenant)
+        return await self._executions("due shared state", found, [], limit)
+
+    async def next_wake(self, tenant: Tenant) -> int | None:
+        """The earliest ``wake_at`` of active executions, or None."""
+        core = self._core
+
+        async def once(session: Session) -> int | None:
+            docs = await core.find(
+                session,
+                EXECUTIONS,
+                filters.waking(tenant),
+                sort=[("wake_at", 1)],
+                limit=1,
+                fields={"wake_at": 1},
+            )
+            return int(docs[0]["wake_at"]) if docs else None
+
+        return await core.read("next wake-up", once)
+
+    async def _executions(
+        self, what: str, found: filters.Filter, sort: list[tuple[str, int]], limit: int
+    ) -> tuple[Execution, ...]:
+        core = self._core
+        if limit < 1:
+            return ()
+
+        async def once(session: Session) -> tuple[Execution, ...]:
+            docs = await core.find(session, EXECUTIONS, found, sort=sort or None, limit=limit)
+            envelopes = [e for doc in docs for e in execution_envelopes(doc)]
+            texts = await core.texts(session, envelopes)
+            return tuple(execution_from(doc, texts) for doc in docs)
+
+        return await core.read(what, once)

@@ -1,0 +1,178 @@
+"""Sessions, and the insert of an execution as the next turn of one."""
+
+from __future__ import annotations
+
+from durable_adk.model.execution import NewExecution, SessionRecord
+from durable_adk.model.identity import SessionKey, new_nonce
+from durable_adk.model.store_results import Begun, Busy, Selection, Taken, Write
+from durable_adk.store import filters
+from durable_adk.store.core import EXECUTIONS, INPUT_INLINE, SESSIONS, Part, Session, contended
+from durable_adk.store.documents import (
+    Doc,
+    execution_envelopes,
+    execution_from,
+    new_execution_fields,
+    session_fields,
+    session_from,
+)
+from durable_adk.store.errors import Unsettled
+from durable_adk.store.pages import page, place_in
+from durable_adk.store.payloads import part_nonce
+
+_MAX_RIVALS = 100
+"""How often the next turn may be somebody else's before ``begin`` gives up."""
+
+
+class Sessions(Part):
+    """The ``sessions`` collection, and ``begin``."""
+
+    async def create_session(self, session: SessionRecord) -> SessionRecord | None:
+        """Insert a session. The first insert wins; None if it was there before."""
+        nonce = new_nonce()
+        doc = await self._put_session(session, nonce)
+        if doc["w"] != nonce:
+            return None
+        return await self._session_of(doc)
+
+    async def get_session(self, key: SessionKey) -> SessionRecord | None:
+        core = self._core
+
+        async def once(session: Session) -> Doc | None:
+            return await core.find_one(session, SESSIONS, filters.by_id(key))
+
+        doc = await core.read(f"session {key}", once)
+        return None if doc is None else await self._session_of(doc)
+
+    async def list_sessions(
+        self, selection: Selection
+    ) -> tuple[tuple[SessionRecord, ...], str | None]:
+        """Oldest first, with the cursor of the next page."""
+        core = self._core
+        found = place_in(filters.sessions_of(selection), "created_at", selection, descending=False)
+
+        async def once(session: Session) -> tuple[SessionRecord, ...]:
+            docs = await core.find(
+                session,
+                SESSIONS,
+                found,
+                sort=[("created_at", 1), ("_id", 1)],
+                limit=selection.limit + 1,
+            )
+            texts = await core.texts(session, [doc.get("state") for doc in docs])
+            return tuple(session_from(doc, texts) for doc in docs)
+
+        return page(await core.read("sessions", once), selection, lambda s: (s.created_at, s.key))
+
+    async def _session_of(self, doc: Doc) -> SessionRecord:
+        core = self._core
+
+        async def once(session: Session) -> SessionRecord:
+            return session_from(doc, await core.texts(session, [doc.get("state")]))
+
+        return await core.read(f"session {doc['_id']}", once)
+
+    async def _put_session(self, session: SessionRecord, nonce: str) -> Doc:
+        """The stored document, whoever inserted it."""
+        core = self._core
+        state = session.state
+        stored = None if state is None else await core.store(session.key, nonce, state)
+        fields = session_fields(session, stored, nonce)
+
+        async def put(driver_session: Session) -> Doc | None:
+            times = {"created_at": core.clock.now()}
+            return await core.upsert_one(
+                driver_session, SESSIONS, filters.absent(session.key), filters.whole(fields, times)
+            )
+
+        async def settle(driver_session: Session) -> Doc:
+            doc = await core.find_one(driver_session, SESSIONS, filters.by_id(session.key))
+            if doc is None:
+                raise Unsettled
+            return doc
+
+        return await core.write(Write.SESSION, put, settle)
+
+    # ------------------------------------------------------------------ begin
+
+    async def begin(self, new: NewExecution) -> Begun | Taken | Busy:
+        """Insert an execution as the next turn of its session, making the session if new."""
+        core = self._core
+        last = await self._last_turn(new.session_key)
+        if last is None:
+            await self._put_session(
+                SessionRecord(
+                    key=new.session_key,
+                    tenant=new.tenant,
+                    user_id=new.user_id,
+                    session_id=new.session_id,
+                    state=new.initial_state,
+                ),
+                new.nonce,
+            )
+        stored_input = await core.store(
+            new.run, part_nonce(new.nonce, "input"), new.input, inline_up_to=INPUT_INLINE
+        )
+        for _ in range(_MAX_RIVALS):
+            if last is not None and last["active"]:
+                return await self._not_inserted(new, last)
+            turn = 1 if last is None else last["turn"] + 1
+            doc = await self._insert_turn(new, new_execution_fields(new, turn, stored_input))
+            if doc is not None:
+                return await self._begun_or_taken(new, doc)
+            last = await self._last_turn(new.session_key)
+        raise contended(f"session {new.session_id!r}")
+
+    async def _last_turn(self, key: SessionKey) -> Doc | None:
+        core = self._core
+
+        async def once(session: Session) -> Doc | None:
+            docs = await core.find(
+                session, EXECUTIONS, filters.of_session(key), sort=[("turn", -1)], limit=1
+            )
+            return docs[0] if docs else None
+
+        return await core.read(f"session {key}", once)
+
+    async def _insert_turn(self, new: NewExecution, fields: Doc) -> Doc | None:
+        """The execution with this id, whoever inserted it; None if the turn is taken."""
+        core = self._core
+
+        async def put(session: Session) -> Doc | None:
+            now = core.clock.now()
+            wake_at = filters.later(now, new.ttl_ms) if new.run_now else now
+            times = {"wake_at": wake_at, "created_at": now}
+            return await core.upsert_one(
+                session, EXECUTIONS, filters.absent(new.key), filters.whole(fields, times)
+            )
+
+        async def settle(session: Session) -> Doc | None:
+            return await core.find_one(session, EXECUTIONS, filters.by_id(new.key))
+
+        return await core.write(Write.BEGIN, put, settle)
+
+    async def _not_inserted(self, new: NewExecution, last: Doc) -> Begun | Taken | Busy:
+        """The session is busy, perhaps with this very execution; or the id is an older one."""
+        core = self._core
+        if last["_id"] == new.key:
+            return await self._begun_or_taken(new, last)
+
+        async def once(session: Session) -> Doc | None:
+            return await core.find_one(session, EXECUTIONS, filters.by_id(new.key))
+
+        older = await core.read(f"execution {new.execution_id!r}", once)
+        if older is not None:
+            return await self._begun_or_taken(new, older)
+        return Busy((await self._begun_or_taken(new, last)).execution)
+
+    async def _begun_or_taken(self, new: NewExecution, doc: Doc) -> Begun | Taken:
+        core = self._core
+
+        async def once(session: Session) -> Begun | Taken:
+            execution = execution_from(doc, await core.texts(session, execution_envelopes(doc)))
+            lease = (execution.token, execution.claim)
+            inserted = (1, new.nonce) if new.run_now else (0, None)
+            if doc["w"] == new.nonce and lease == inserted and execution.is_active:
+                return Begun(execution)
+            return Taken(execution)
+
+        return await core.read(f"execution {new.execution_id!r}", once)
