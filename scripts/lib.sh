@@ -63,6 +63,21 @@ ensure_env() {
     ) 8>"$STATE/.env.lock"
 }
 
+# newest_adk: print the newest google-adk on pip's index, or nothing when it cannot be reached.
+newest_adk() {
+    { timeout 30 "$VENV/bin/python" -m pip index versions google-adk 2>/dev/null || true; } |
+        sed -n '1s/.*(\(.*\)).*/\1/p'
+}
+
+# tell_newer_adk VERSION: one line if it is newer than those under test; never a failure.
+tell_newer_adk() {
+    local newest
+    newest="$(printf '%s\n' "$(adk_versions)" "$1" | sort -V | tail -n 1)"
+    if [ -n "$1" ] && [ "$newest" = "$1" ] && ! adk_versions | grep -qxF -- "$1"; then
+        say "google-adk $1 is out; under test here: $(adk_versions | paste -sd ' ')"
+    fi
+}
+
 # find_mongod PYTHON: print the path of a mongod: $MONGOD, on PATH, or in PYTHON's site-packages.
 find_mongod() {
     local python="$1" packaged

@@ -6,18 +6,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$ROOT"
 ensure_env
 
-# newer_adk: print one line if the index has a google-adk that is not under test; never fails.
-newer_adk() {
-    local newest
-    newest="$(timeout 30 "$VENV/bin/python" -m pip index versions google-adk 2>/dev/null |
-        sed -n '1s/.*(\(.*\)).*/\1/p')" || true
-    [ -n "$newest" ] || return 0
-    if [ "$(printf '%s\n' "$newest" $(adk_versions) | sort -V | tail -n 1)" = "$newest" ] &&
-        ! adk_versions | grep -qxF "$newest"; then
-        say "google-adk $newest is out; under test: $(adk_versions | paste -sd ' ')"
-    fi
-}
-
 # other_adk VERSION: the tests of the seam to ADK, in an environment with that version.
 other_adk() {
     local folder="$STATE/venv-adk-$1" seam=() tests
@@ -29,7 +17,7 @@ other_adk() {
     "$folder/bin/python" -m pytest "${seam[@]}"
 }
 
-newer_adk
+tell_newer_adk "$(newest_adk)"
 ./scripts/check.sh
 
 say "tests against google-adk $(adk_versions | head -n 1) (faults: a seeded slice; scripts/faults.sh runs all)"
