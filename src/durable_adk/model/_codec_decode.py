@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from pydantic_core import PydanticUndefined
 
 from durable_adk.errors import CorruptHistory
@@ -60,6 +60,8 @@ def _moment(kind: type[datetime] | type[time]) -> Callable[[_Tagged], object]:
         value = kind.fromisoformat(tagged["v"])
         if "zone" in tagged:
             value = value.replace(tzinfo=ZoneInfo(tagged["zone"]))
+        if "offset" in tagged:
+            value = value.replace(tzinfo=timezone(timedelta(microseconds=tagged["offset"])))
         if "name" in tagged and isinstance(value.tzinfo, timezone):
             value = value.replace(tzinfo=timezone(value.tzinfo.utcoffset(None), tagged["name"]))
         return value.replace(fold=tagged.get("fold", 0))
@@ -136,9 +138,11 @@ def _model(cls: Any, tagged: _Tagged) -> object:
     state: dict[str, object] = {
         "__dict__": values,
         "__pydantic_fields_set__": set(*tagged.get("$set", [given | extra.keys()])),
-        "__pydantic_extra__": extra if cls.model_config.get("extra") == "allow" else None,
-        "__pydantic_private__": _private(cls, tagged.get("$private", {})),
     }
+    if not issubclass(cls, RootModel):
+        allows_extra = cls.model_config.get("extra") == "allow"
+        state["__pydantic_extra__"] = extra if allows_extra else None
+        state["__pydantic_private__"] = _private(cls, tagged.get("$private", {}))
     for name, item in state.items():
         object.__setattr__(value, name, item)
     return value

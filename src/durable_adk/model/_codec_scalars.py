@@ -69,8 +69,11 @@ def from_moment(value: datetime | time) -> object:
         more["zone"] = zone.key
         value = value.replace(tzinfo=None)
     elif zone is not None:
+        offset = _fixed_offset(zone)
         more |= _fixed_name(zone)
-        value = value.replace(tzinfo=timezone(_fixed_offset(zone)))
+        if offset.microseconds:  # Python does not read all of these back
+            more["offset"] = offset // timedelta(microseconds=1)
+        value = value.replace(tzinfo=None if offset.microseconds else timezone(offset))
     return tagged(type(value).__name__, value.isoformat(), **more)
 
 

@@ -4,19 +4,23 @@ Plain JSON is stored as itself, dict order kept, so that ``mongosh`` shows it. E
 is an object with the one reserved key ``$t`` (a dict of the user's that has that key becomes a
 ``map``)::
 
-    text with surrogates, which UTF-8 cannot hold    {"$t": "str", "v": base64}
-    int beyond 64 bits                               {"$t": "int", "v": "0x1f..."}
-    bytes bytearray decimal uuid date timedelta tuple
-                                                     {"$t": <name>, "v": ...}
-    set frozenset, sorted by the text of their items {"$t": <name>, "v": [...]}
-    datetime time    {"$t": <name>, "v": iso, "zone"?: key, "name"?: of an offset, "fold"?: 1}
+    text with surrogates                {"$t": "str", "v": base64}   (UTF-8 cannot hold them)
+    int beyond 64 bits                  {"$t": "int", "v": "0x1f..."}
+    bytes bytearray decimal uuid        {"$t": <name>, "v": ...}
+    date timedelta tuple                {"$t": <name>, "v": ...}
+    datetime time                       {"$t": <name>, "v": iso, "zone"?, "name"?, "offset"?,
+                                         "fold"?}
+    set frozenset                       {"$t": <name>, "v": [...]}   sorted by text of the items
     dict OrderedDict Counter defaultdict
-                     {"$t": "map" | "ordered" | "counter" | "defaultdict", "v": [[key, value]...]}
-    enum             {"$t": "module:qualname", "name": ... | "value": ...}
+                                        {"$t": "map" | "ordered" | "counter" | "defaultdict",
+                                         "v": [[key, value], ...], "of"?: factory}
+    enum                                {"$t": "module:qualname", "name": ... | "value": ...}
     dataclass, pydantic model, named tuple
-                     {"$t": "module:qualname", <field>: ..., ...}
-                     "$absent": fields without a value; "$more": other attributes of a dataclass;
-                     of a model "$default": fields not set, "$extra", "$private", "$set"
+                                        {"$t": "module:qualname", <field>: ..., ...}, and
+                                        "$absent": fields without a value,
+                                        "$more": attributes of a dataclass that are no fields,
+                                        of a model "$default": fields that were not set,
+                                        "$extra", "$private", "$set": names of the fields set
 
 Classes are rebuilt from their recorded fields without running their constructor, and only if
 the name leads to a class of one of these families. The meaning of a tag never changes: another
