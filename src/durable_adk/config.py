@@ -65,7 +65,7 @@ class Settings:
     tool_mismatch: Literal["error"] = "error"
     wait_mismatch: Literal["error"] = "error"
     max_turns: int | None = None
-    spill_above: int = 262_144
+    spill_above: int = 1_048_576
     tools: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 10.0
 

@@ -1,0 +1,114 @@
+"""Durable execution for Google ADK agents and workflows, on your own MongoDB.
+
+Names are loaded when they are first used: the parts that need no ADK stay free of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from durable_adk.adk.recorded import current_activity_id as current_activity_id
+    from durable_adk.adk.recorded import current_fencing_token as current_fencing_token
+    from durable_adk.adk.recorded import now as now
+    from durable_adk.adk.recorded import random as random
+    from durable_adk.adk.recorded import step as step
+    from durable_adk.adk.recorded import uuid4 as uuid4
+    from durable_adk.adk.runner_base import DurableSessionService as DurableSessionService
+    from durable_adk.app.app import App as App
+    from durable_adk.app.outcome import AnswerReceipt as AnswerReceipt
+    from durable_adk.app.outcome import ErrorInfo as ErrorInfo
+    from durable_adk.app.outcome import ExecutionRecord as ExecutionRecord
+    from durable_adk.app.outcome import Outcome as Outcome
+    from durable_adk.app.outcome import Page as Page
+    from durable_adk.app.outcome import SessionInfo as SessionInfo
+    from durable_adk.app.outcome import StreamEvent as StreamEvent
+    from durable_adk.app.outcome import ToolCall as ToolCall
+    from durable_adk.app.outcome import Wait as Wait
+    from durable_adk.app.reserved import expiring as expiring
+    from durable_adk.app.reserved import sleep as sleep
+    from durable_adk.app.runner import DurableRunner as DurableRunner
+    from durable_adk.app.tools import durable_tool as durable_tool
+    from durable_adk.errors import AnswerConflict as AnswerConflict
+    from durable_adk.errors import ConfigError as ConfigError
+    from durable_adk.errors import DurabilityDisabled as DurabilityDisabled
+    from durable_adk.errors import DurableError as DurableError
+    from durable_adk.errors import ExecutionFailed as ExecutionFailed
+    from durable_adk.errors import InputConflict as InputConflict
+    from durable_adk.errors import InvalidAnswer as InvalidAnswer
+    from durable_adk.errors import NotFound as NotFound
+    from durable_adk.errors import SessionBusy as SessionBusy
+    from durable_adk.errors import Unavailable as Unavailable
+    from durable_adk.errors import UnsupportedNode as UnsupportedNode
+    from durable_adk.errors import WaitClosed as WaitClosed
+    from durable_adk.errors import WriteUnknown as WriteUnknown
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnswerConflict",
+    "AnswerReceipt",
+    "App",
+    "ConfigError",
+    "DurabilityDisabled",
+    "DurableError",
+    "DurableRunner",
+    "DurableSessionService",
+    "ErrorInfo",
+    "ExecutionFailed",
+    "ExecutionRecord",
+    "InputConflict",
+    "InvalidAnswer",
+    "NotFound",
+    "Outcome",
+    "Page",
+    "SessionBusy",
+    "SessionInfo",
+    "StreamEvent",
+    "ToolCall",
+    "Unavailable",
+    "UnsupportedNode",
+    "Wait",
+    "WaitClosed",
+    "WriteUnknown",
+    "current_activity_id",
+    "current_fencing_token",
+    "durable_tool",
+    "expiring",
+    "now",
+    "random",
+    "sleep",
+    "step",
+    "uuid4",
+]
+
+_MODULES = {
+    "adk.recorded": "current_activity_id current_fencing_token now random step uuid4",
+    "adk.runner_base": "DurableSessionService",
+    "app.app": "App",
+    "app.outcome": (
+        "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionInfo StreamEvent ToolCall Wait"
+    ),
+    "app.reserved": "expiring sleep",
+    "app.runner": "DurableRunner",
+    "app.tools": "durable_tool",
+    "errors": (
+        "AnswerConflict ConfigError DurabilityDisabled DurableError ExecutionFailed InputConflict"
+        " InvalidAnswer NotFound SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
+    ),
+}
+_WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name, once."""
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__all__", "__doc__", "__version__"]

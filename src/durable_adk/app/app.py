@@ -1,0 +1,387 @@
+"""``App``: a durable agent, from a message to its outcome."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from durable_adk import config as configuration
+from durable_adk.app import checks, show
+from durable_adk.app.building import Building
+from durable_adk.app.lifecycle import Lifecycle, Opened
+from durable_adk.app.outcome import AnswerReceipt, ExecutionRecord, Outcome, StreamEvent
+from durable_adk.app.reads import Executions, Waits, events_of
+from durable_adk.app.requests import checked_request
+from durable_adk.app.runner import DurableRunner
+from durable_adk.app.sessions import Sessions
+from durable_adk.app.streams import stream
+from durable_adk.app.work import AppWorker
+from durable_adk.engine.ports import Clock, Faults, Sink
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import checked_id
+
+
+class App(Building):
+    """An ADK agent or workflow that survives crashes and waits, on your own MongoDB.
+
+    Making one reads its configuration file and does no other I/O. The first call opens it on
+    the running event loop; ``async with app`` does so early and closes it.
+
+    Args:
+        name: Part of every key: two Apps with one name (and namespace) share their executions.
+        root_agent: Any supported ADK node. Or decorate a function with ``@app.entrypoint``.
+        config: A mapping shaped like ``agent.yaml`` or the path of a file; it replaces
+            ``./agent.yaml``, nothing is merged.
+        mongodb: A connection string, an ``AsyncMongoClient`` or a Motor client; a client is
+            left open. Default: ``mongodb.uri``, then the environment variable ``MONGODB_URI``.
+        database: Default: ``mongodb.database``.
+        plugins, artifact_service, memory_service, credential_service: As for ADK's ``Runner``.
+        clock, faults: For tests: see ``durable_adk.testing``.
+
+    Raises:
+        ConfigError: naming file, key and rule.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        root_agent: object = None,
+        config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        mongodb: object = None,
+        database: str | None = None,
+        plugins: Sequence[Any] = (),
+        artifact_service: Any = None,
+        memory_service: Any = None,
+        credential_service: Any = None,
+        clock: Clock | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        settings = configuration.load(config)
+        if database is not None:
+            settings = replace(settings, database=checks.checked_database(database))
+        super().__init__(name, root_agent)
+        self._lifecycle = Lifecycle(
+            self.name,
+            settings=settings,
+            root=self._root,
+            registry=self._registry,
+            mongodb=mongodb,
+            parts={
+                "plugins": tuple(plugins),
+                "artifact_service": artifact_service,
+                "memory_service": memory_service,
+                "credential_service": credential_service,
+            },
+            clock=clock,
+            faults=faults,
+        )
+        self.executions = Executions(self._lifecycle)
+        self.sessions = Sessions(self._lifecycle)
+        self.waits = Waits(self._lifecycle)
+        self._runner: DurableRunner | None = None
+
+    def __repr__(self) -> str:
+        """Name it; never its connection string."""
+        state = "open" if self._lifecycle.is_open else "closed"
+        return f"<App {self.name!r} namespace={self._lifecycle.tenant.namespace!r} {state}>"
+
+    @property
+    def runner(self) -> DurableRunner:
+        """This App as an ADK runner, for front ends that want one.
+
+        It fails an execution after ``retry.runner_attempts`` and raises the agent's exception.
+        """
+        if self._runner is None:
+            attempts = self._lifecycle.settings.runner_attempts
+            self._runner = DurableRunner.of(self._lifecycle.with_attempts(attempts))
+        return self._runner
+
+    # ---------------------------------------------------------------- lifecycle
+
+    async def open(self) -> Self:
+        """Open on the running loop: check the agent and the server, make the indexes.
+
+        With durability switched off there is nothing to open; the first call says so.
+        """
+        if self._lifecycle.settings.durable_workflow:
+            await self._lifecycle.opened()
+        return self
+
+    async def close(self) -> None:
+        """Let attempts run for ``shutdown.grace``, give the rest back, close an own client."""
+        try:
+            if self._runner is not None:
+                await self._runner.close()
+        finally:
+            await self._lifecycle.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ---------------------------------------------------------------- running
+
+    async def invoke(
+        self,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        message: Any,
+        execution_id: str | None = None,
+        state_delta: Mapping[str, Any] | None = None,
+        run_config: Any = None,
+        timeout: float | None = None,
+        deadline: object = None,
+    ) -> Outcome:
+        """Run the agent on a message, until it ends or waits for somebody.
+
+        Args:
+            user_id: Whose conversation.
+            session_id: Which one; a new session by default.
+            message: Text, or ``types.Content`` (images and files too).
+            execution_id: Makes the call idempotent: same id and input, same outcome.
+            state_delta: Session state to set with the message.
+            run_config: ADK's ``RunConfig``.
+            timeout: Seconds to wait for an outcome; the execution goes on without the caller.
+            deadline: Reserved.
+
+        Raises:
+            ConfigError: an argument, a setting or the agent; ``DurabilityDisabled``.
+            SessionBusy: the session has an unfinished execution.
+            InputConflict: the execution id belongs to another input.
+            NotStorable: a value of the message or the state cannot be recorded.
+            Unavailable, WriteUnknown: MongoDB; the same call again settles it.
+            TimeoutError: no outcome yet.
+        """
+        return await self._invoke(
+            None,
+            timeout=timeout,
+            deadline=deadline,
+            user_id=user_id,
+            session_id=session_id,
+            message=message,
+            execution_id=execution_id,
+            state_delta=state_delta,
+            run_config=run_config,
+        )
+
+    async def stream(
+        self,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        message: Any,
+        execution_id: str | None = None,
+        state_delta: Mapping[str, Any] | None = None,
+        run_config: Any = None,
+        timeout: float | None = None,
+        deadline: object = None,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """``invoke``, with tokens and events as they come; the last item holds the outcome.
+
+        Closing the generator only detaches. Refusals are raised before the first item.
+        """
+
+        async def start(sink: Sink) -> Outcome:
+            return await self._invoke(
+                sink,
+                timeout=timeout,
+                deadline=deadline,
+                user_id=user_id,
+                session_id=session_id,
+                message=message,
+                execution_id=execution_id,
+                state_delta=state_delta,
+                run_config=run_config,
+            )
+
+        async for item in stream(start):
+            yield item
+
+    async def _invoke(
+        self, sink: Sink | None, *, timeout: object, deadline: object, **arguments: Any
+    ) -> Outcome:
+        if deadline is not None:
+            raise checks.not_yet("invoke(deadline=)", "Leave it out; timeout= bounds the waiting.")
+        self._lifecycle.check_enabled()
+        limit = checks.checked_timeout(timeout)
+        message = checked_request(**arguments)
+        opened = await self._lifecycle.opened()
+        request = await message.request(opened)
+        execution = await opened.engine.invoke(request, timeout=limit, sink=sink)
+        return await self._outcome(opened, execution)
+
+    async def submit(
+        self,
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        message: Any,
+        execution_id: str | None = None,
+        state_delta: Mapping[str, Any] | None = None,
+        run_config: Any = None,
+        timeout: float | None = None,
+    ) -> ExecutionRecord:
+        """Queue a message without running it: a worker or ``recover()`` does.
+
+        Arguments and errors are those of ``invoke``.
+        """
+        self._lifecycle.check_enabled()
+        checks.checked_timeout(timeout)
+        message = checked_request(
+            user_id=user_id,
+            session_id=session_id,
+            message=message,
+            execution_id=execution_id,
+            state_delta=state_delta,
+            run_config=run_config,
+        )
+        opened = await self._lifecycle.opened()
+        return show.record_of(await opened.engine.submit(await message.request(opened)))
+
+    async def resume(
+        self,
+        execution_id: str,
+        answers: Mapping[str, Any] = {},
+        *,
+        by: str | None = None,
+        timeout: float | None = None,
+    ) -> Outcome:
+        """Answer all open waits of an execution at once, and run on to its next stop.
+
+        Args:
+            execution_id: Which one.
+            answers: ``{wait id: value}`` for every open wait. A confirmation takes
+                ``{"confirmed": bool, "payload": ...}``, an input any JSON value but null.
+            by: Who answers, for the record.
+            timeout: As for ``invoke``.
+
+        Raises:
+            NotFound: there is no such execution.
+            InvalidAnswer: an answer is missing, unknown or does not fit; nothing was stored.
+            AnswerConflict: a wait is answered with something else; nothing was stored.
+            WaitClosed: the execution ended without these answers.
+            ConfigError, Unavailable, WriteUnknown, TimeoutError: as for ``invoke``.
+        """
+        return await self._resume(None, execution_id, answers, by=by, timeout=timeout)
+
+    async def resume_stream(
+        self,
+        execution_id: str,
+        answers: Mapping[str, Any] = {},
+        *,
+        by: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """``resume``, with tokens and events as they come; the last item holds the outcome."""
+
+        async def start(sink: Sink) -> Outcome:
+            return await self._resume(sink, execution_id, answers, by=by, timeout=timeout)
+
+        async for item in stream(start):
+            yield item
+
+    async def _resume(
+        self,
+        sink: Sink | None,
+        execution_id: object,
+        answers: object,
+        *,
+        by: object,
+        timeout: object,
+    ) -> Outcome:
+        self._lifecycle.check_enabled()
+        checked = checked_id("execution_id", execution_id)
+        limit = checks.checked_timeout(timeout)
+        given = checks.checked_answers(answers)
+        who = None if by is None else checks.checked_text("by", by)
+        opened = await self._lifecycle.opened()
+        execution = await opened.engine.resume(checked, given, by=who, timeout=limit, sink=sink)
+        return await self._outcome(opened, execution)
+
+    async def answer(self, wait_id: str, value: Any, *, by: str | None = None) -> AnswerReceipt:
+        """Store one answer. The execution goes on only when its frontier is complete.
+
+        Raises:
+            NotFound: there is no such wait.
+            InvalidAnswer, AnswerConflict, WaitClosed: as for ``resume``.
+        """
+        self._lifecycle.check_enabled()
+        text, _execution_id, _digest = checks.checked_wait_id(wait_id)
+        who = None if by is None else checks.checked_text("by", by)
+        opened = await self._lifecycle.opened()
+        receipt = await opened.engine.answer(text, value, by=who)
+        return AnswerReceipt(
+            execution_id=receipt.execution.execution_id,
+            open=receipt.open,
+            runnable=receipt.runnable,
+        )
+
+    # ---------------------------------------------------------------- operating
+
+    async def cancel(self, execution_id: str, reason: str = "") -> ExecutionRecord:
+        """End an execution as ``cancelled``; what runs is asked to stop.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        checked, why = self._named(execution_id, reason)
+        opened = await self._lifecycle.opened()
+        return show.record_of(await opened.engine.cancel(checked, why))
+
+    async def retry(self, execution_id: str, reason: str = "") -> ExecutionRecord:
+        """Make a ``stuck`` or backing-off execution due at once.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        checked, why = self._named(execution_id, reason)
+        opened = await self._lifecycle.opened()
+        return show.record_of(await opened.engine.retry(checked, why))
+
+    async def give_up(self, execution_id: str, reason: str = "") -> ExecutionRecord:
+        """End an execution as ``failed`` without running it again.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        checked, why = self._named(execution_id, reason)
+        opened = await self._lifecycle.opened()
+        return show.record_of(await opened.engine.give_up(checked, why))
+
+    def _named(self, execution_id: object, reason: object) -> tuple[str, str]:
+        self._lifecycle.check_enabled()
+        return checked_id("execution_id", execution_id), checks.checked_text("reason", reason)
+
+    async def recover(self, limit: int = 100) -> tuple[Outcome, ...]:
+        """Go on once with everything that is due: crashed, submitted, answered, backed off."""
+        checks.checked_limit(limit)
+        opened = await self._lifecycle.opened()
+        executions = await opened.engine.recover(limit)
+        return tuple([await self._outcome(opened, execution) for execution in executions])
+
+    def worker(self) -> AppWorker:
+        """A worker of this App: ``await app.worker().run()`` keeps recovering until stopped."""
+        return AppWorker(self._lifecycle)
+
+    async def export(self, *_what: object, **_how: object) -> Any:
+        """Reserved."""
+        raise checks.not_yet("app.export", "Read app.executions and app.sessions.")
+
+    async def import_(self, *_what: object, **_how: object) -> Any:
+        """Reserved."""
+        raise checks.not_yet("app.import_", "Point the App at the database that holds the data.")
+
+    async def _outcome(self, opened: Opened, execution: Execution) -> Outcome:
+        return show.outcome_of(execution, await events_of(opened, execution))

@@ -1,0 +1,91 @@
+"""Function responses of a message, as the resume map of an execution."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from durable_adk.adk.runner_base import Response, answer_of, session_not_found
+from durable_adk.engine.answers import wait_id
+from durable_adk.engine.ports import Store
+from durable_adk.errors import ConfigError, NotFound
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import Tenant, session_key
+from durable_adk.model.wait import WaitRequest
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAnswers:
+    """What the responses answer.
+
+    Attributes:
+        answers: By wait id.
+        call_ids: ADK's ids of the answered calls.
+    """
+
+    execution_id: str
+    answers: Mapping[str, object]
+    call_ids: frozenset[str]
+
+
+async def answers_to(
+    store: Store,
+    tenant: Tenant,
+    user_id: str,
+    session_id: str,
+    responses: Sequence[Response],
+) -> FoundAnswers:
+    """Match responses to waits of the session's last execution, the newest first.
+
+    A response names its wait by ADK's call id or by our wait id.
+
+    Raises:
+        SessionNotFoundError: ADK's; the user has no such session.
+        NotFound: a response answers no wait of that execution.
+        ConfigError: two responses to one wait, or one id for several open waits.
+    """
+    key = session_key(tenant, user_id, session_id)
+    execution = await store.latest_execution(key)
+    if execution is None:
+        if await store.get_session(key) is None:
+            raise session_not_found(session_id)
+        raise _nowhere(responses[0].id, session_id)
+    missing = {response.id: response for response in responses}
+    if len(missing) < len(responses):
+        raise ConfigError("new_message", "answers one call twice", "Send one response per call.")
+    answers: dict[str, object] = {}
+    call_ids: set[str] = set()
+    async for waits in _frontiers(store, execution):
+        for name, response in list(missing.items()):
+            found = [w for w in waits if name in (w.call_id, wait_id(execution, w))]
+            if len(found) > 1:
+                raise ConfigError(
+                    f"new_message: {name!r}",
+                    "is the id of several open waits",
+                    "Use the wait ids: app.waits.list().",
+                )
+            if found:
+                answers[wait_id(execution, found[0])] = answer_of(found[0], response.response)
+                call_ids.add(found[0].call_id)
+                del missing[name]
+        if not missing:
+            return FoundAnswers(execution.execution_id, answers, frozenset(call_ids))
+    raise _nowhere(next(iter(missing)), session_id)
+
+
+async def _frontiers(store: Store, execution: Execution) -> AsyncIterator[Sequence[WaitRequest]]:
+    """The waits of each frontier, the newest first: an answer may come again later."""
+    if execution.frontier is not None:
+        yield execution.frontier.waits
+    for step in range(execution.step, 0, -1):
+        answered = await store.load_waits(execution.run, step=step)
+        if answered:
+            yield [each.wait for each in answered]
+
+
+def _nowhere(name: str, session_id: str) -> NotFound:
+    return NotFound(
+        f"function response {name!r}",
+        f"answers no wait of the last execution of session {session_id!r}",
+        "Copy the id of the function call that asked, or a wait id.",
+    )

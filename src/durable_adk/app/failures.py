@@ -1,0 +1,57 @@
+"""The exception that ended an attempt, for the caller who must see that very object.
+
+The engine stores a failure and returns the execution. ``DurableRunner`` raises what ADK's
+runner would have raised, so it listens to the program for the executions it runs itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.ports import Play, Program, Quiet
+from durable_adk.model.execution import History
+
+
+class Failures(Program):
+    """A program that remembers what left its root, for watched executions only."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._watched: dict[str, list[BaseException]] = {}
+
+    @contextmanager
+    def watch(self, execution_id: str) -> Iterator[list[BaseException]]:
+        """Collect what leaves the root of this execution, in order, while the block runs."""
+        outer = self._watched.get(execution_id)
+        seen = self._watched.setdefault(execution_id, [])
+        try:
+            yield seen
+        finally:
+            if outer is None:
+                del self._watched[execution_id]
+
+    def begin(self, attempt: Attempt, history: History) -> Play:
+        play = self._program.begin(attempt, history)
+        seen = self._watched.get(attempt.execution.execution_id)
+        return play if seen is None else _Watched(play, seen)
+
+
+class _Watched:
+    """A play that notes the exception of a step and lets it pass."""
+
+    def __init__(self, play: Play, seen: list[BaseException]) -> None:
+        self._play = play
+        self._seen = seen
+        self.restore = play.restore
+        self.close_turn = play.close_turn
+        self.aclose = play.aclose
+
+    async def run_step(self, *args: Any, **kwargs: Any) -> Quiet:
+        try:
+            return await self._play.run_step(*args, **kwargs)
+        except Exception as error:  # whatever the user's agent raises
+            self._seen.append(error)
+            raise

@@ -1,0 +1,241 @@
+"""When an App is open: on which loop, over which client, around which root.
+
+Nothing here runs before the first call. Everything that is opened belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from durable_adk.app import late
+from durable_adk.app.failures import Failures
+from durable_adk.app.tools import ToolRegistry
+from durable_adk.config import Settings
+from durable_adk.engine.ports import Clock, Faults, NoFaults
+from durable_adk.engine.service import Engine
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.errors import ConfigError, DurabilityDisabled
+from durable_adk.model.identity import Tenant
+from durable_adk.store.mongo import MongoStore
+
+if TYPE_CHECKING:
+    from durable_adk.adk.adapter import Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What an open App works with.
+
+    Attributes:
+        program: The agent, as it turns messages and events into payloads and back.
+        failures: What left the root of executions that somebody watches.
+    """
+
+    engine: Engine
+    store: MongoStore
+    program: Adapter
+    failures: Failures
+
+
+@dataclass(slots=True, kw_only=True)
+class Root:
+    """Where the root agent comes from: given, or built once by an entrypoint."""
+
+    agent: object = None
+    build: Callable[[], object] | None = None
+    adk_app: object = None
+
+    async def get(self, app_name: str) -> object:
+        """The root, built on the first call."""
+        if self.agent is None and self.build is not None:
+            built = self.build()
+            self.agent = await built if inspect.isawaitable(built) else built
+            if self.agent is None:
+                raise ConfigError(
+                    f"App {app_name!r}: entrypoint", "returned nothing", "Return the root agent."
+                )
+        if self.agent is None:
+            raise ConfigError(
+                f"App {app_name!r}",
+                "has no root agent",
+                "Pass root_agent=, or decorate a function that returns it with @app.entrypoint.",
+            )
+        return self.agent
+
+
+class Lifecycle:
+    """Opens on the first call, closes once, and opens again if it may."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: Settings,
+        root: Root,
+        registry: ToolRegistry,
+        mongodb: object,
+        parts: Mapping[str, Any],
+        clock: Clock | None = None,
+        faults: Faults | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.root = root
+        self.tenant = Tenant(settings.namespace, name)
+        self._registry = registry
+        self.mongodb = mongodb if mongodb is not None else settings.uri
+        self.parts = dict(parts)
+        self._clock = clock
+        self._faults = faults if faults is not None else NoFaults()
+        self._max_attempts = max_attempts or settings.max_attempts
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+        self._opened: Opened | None = None
+
+    def with_attempts(self, max_attempts: int) -> Lifecycle:
+        """The same with another number of attempts; itself if that is the same number."""
+        if max_attempts == self._max_attempts:
+            return self
+        return Lifecycle(
+            self.name,
+            settings=self.settings,
+            root=self.root,
+            registry=self._registry,
+            mongodb=self.mongodb,
+            parts=self.parts,
+            clock=self._clock,
+            faults=self._faults,
+            max_attempts=max_attempts,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    def check_enabled(self) -> None:
+        """Refuse to run anything unless durability is switched on.
+
+        Raises:
+            DurabilityDisabled: naming the file and the key.
+        """
+        settings = self.settings
+        if settings.durable_workflow:
+            return
+        if not settings.found:
+            reason = f"there is no {settings.source} in the working folder that switches it on"
+        else:
+            reason = "is off or missing"
+        raise DurabilityDisabled(
+            f"{settings.source}: features.durable_workflow",
+            reason,
+            "Set features.durable_workflow: true there, or pass config=. Nothing was run.",
+        )
+
+    async def opened(self) -> Opened:
+        """What the App works with, opened on the running loop if it is not open.
+
+        Raises:
+            DurabilityDisabled: ``features.durable_workflow`` is off or missing.
+            ConfigError: open on another loop; no root; no MongoDB; what ``Store.open`` refuses.
+            UnsupportedNode: the root has a part that cannot be made durable.
+            Unavailable: MongoDB did not answer.
+        """
+        self.check_enabled()
+        self._check_loop()
+        if self._opened is not None:
+            return self._opened
+        async with self._lock:
+            self._check_loop()
+            if self._opened is None:
+                self._loop = asyncio.get_running_loop()
+                try:
+                    self._opened = await self._open()
+                finally:
+                    if self._opened is None:
+                        self._loop = None
+            return self._opened
+
+    async def close(self) -> None:
+        """Let attempts run for ``shutdown.grace``, release the rest, close an own client."""
+        self._check_loop()
+        async with self._lock:
+            opened, self._opened = self._opened, None
+            try:
+                if opened is not None:
+                    await _shut(opened.engine, opened.store)
+            finally:
+                self._loop = None
+        self._lock = asyncio.Lock()  # a lock belongs to the loop that it was waited for on
+
+    def _check_loop(self) -> None:
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise ConfigError(
+                f"App {self.name!r}",
+                "is open on another event loop",
+                "Close it on the loop that opened it, or make one App for each loop.",
+            )
+
+    async def _open(self) -> Opened:
+        root = await self.root.get(self.name)
+        program = late.make_adapter(
+            root,
+            app_name=self.name,
+            adk_app=self.root.adk_app,
+            tool_policies=self._registry.policies(self.settings.tools, source=self.settings.source),
+            **self.parts,
+        )
+        program.check()
+        failures = Failures(program)
+        store = self._make_store()
+        engine = Engine(
+            store,
+            failures,
+            store.clock,
+            self.tenant,
+            self._engine_settings(),
+            faults=self._faults,
+        )
+        try:
+            await engine.open()
+        except BaseException:
+            await _shut(engine, store)
+            raise
+        return Opened(engine, store, program, failures)
+
+    def _make_store(self) -> MongoStore:
+        settings = self.settings
+        if self.mongodb is None:
+            raise ConfigError(
+                f"{settings.source}: mongodb.uri",
+                "no MongoDB is named",
+                "Set it, set the environment variable MONGODB_URI, or pass mongodb=.",
+            )
+        return MongoStore(
+            self.mongodb,
+            database=settings.database,
+            prefix=settings.collection_prefix,
+            create_indexes=settings.create_indexes,
+            lease_ttl_ms=settings.lease_ttl_ms,
+            spill_above=settings.spill_above,
+            clock=self._clock,
+            faults=self._faults,
+        )
+
+    def _engine_settings(self) -> EngineSettings:
+        settings = self.settings
+        names = {field.name for field in dataclasses.fields(EngineSettings)}
+        shared = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+        return EngineSettings(**{**shared, "max_attempts": self._max_attempts})
+
+
+async def _shut(engine: Engine, store: MongoStore) -> None:
+    try:
+        await engine.close()
+    finally:
+        await store.close()

@@ -1,0 +1,204 @@
+"""What an App returns: frozen values, told apart from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from durable_adk.app._json import jsonable
+from durable_adk.errors import ExecutionFailed
+
+T = TypeVar("T")
+
+OutcomeStatus = Literal["completed", "suspended", "failed", "cancelled", "stuck", "queued"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """The call that a wait is about. ``id`` is ADK's and may repeat."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """An open question. Answer it with ``App.resume`` or ``App.answer`` by its ``id``.
+
+    Attributes:
+        kind: ``adk_request_input`` or ``adk_request_confirmation``.
+        node_path: ADK's path of the node that asked; empty for an agent outside the node runtime.
+        payload: What the program sent along with its question, or None.
+        tool_call: The tool call to confirm, or that runs long; None for a plain question.
+        response_schema: JSON schema of the answer, or None.
+        since: When it became open, by the server's clock.
+        expires_at: When it can no longer be answered, or None.
+    """
+
+    id: str
+    kind: str
+    node_path: str
+    operation_path: str
+    message: str | None
+    payload: Any
+    tool_call: ToolCall | None
+    response_schema: Any
+    execution_id: str
+    user_id: str
+    session_id: str
+    since: datetime | None = None
+    expires_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """Why an execution, or its last attempt, failed.
+
+    Attributes:
+        type: Name of the error's class.
+        position: Text of the position it happened at, or None.
+        remedy: What can be done, or None.
+    """
+
+    type: str
+    message: str
+    position: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an execution.
+
+    Attributes:
+        status: ``queued`` means that an attempt failed (see ``error``) and another will follow.
+        response: Text of the last final event, or None.
+        output: The root node's output.
+        events: All committed events of the execution (ADK's ``Event``), the same for every caller.
+        error: Why it failed, or why its last attempt did.
+        waits: The open waits, in frontier order.
+        resume_schema: JSON schema of the whole resume map.
+    """
+
+    status: OutcomeStatus
+    execution_id: str
+    user_id: str
+    session_id: str
+    response: str | None = None
+    output: Any = None
+    events: tuple[Any, ...] = ()
+    error: ErrorInfo | None = None
+    waits: tuple[Wait, ...] = ()
+    resume_schema: Mapping[str, Any] = field(default_factory=dict)
+
+    def raise_for_status(self) -> Self:
+        """Return itself unless it is ``failed``, ``cancelled`` or ``stuck``.
+
+        Raises:
+            ExecutionFailed: the execution ended without a result, or is stuck.
+        """
+        if self.status not in ("failed", "cancelled", "stuck"):
+            return self
+        error = self.error
+        why = f": {error.type}: {error.message}" if error else ""
+        remedy = "" if error is None else (error.remedy or "")
+        raise ExecutionFailed(f"execution {self.execution_id!r}", f"is {self.status}{why}", remedy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON."""
+        return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEvent:
+    """One item of a stream.
+
+    Attributes:
+        kind: ``token``, ``event``, or for the one last item ``suspend``, ``result``, ``error``.
+        data: The text of a token, ADK's ``Event``, or the ``Outcome``.
+    """
+
+    kind: Literal["token", "event", "suspend", "result", "error"]
+    data: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerReceipt:
+    """What storing one answer left.
+
+    Attributes:
+        open: How many waits of the frontier are still unanswered.
+        runnable: The frontier is complete: a worker, ``recover()`` or ``resume`` goes on with it.
+    """
+
+    execution_id: str
+    open: int
+    runnable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRecord:
+    """One execution as the list of executions shows it.
+
+    Attributes:
+        turn: Its place in the session, from 1.
+        step: The open step, from 1.
+        attempt: How many attempts were started.
+        open_waits: How many waits are open.
+        usage: Token counts of its committed events; only from ``executions.get``.
+    """
+
+    id: str
+    user_id: str
+    session_id: str
+    turn: int
+    status: str
+    step: int
+    attempt: int
+    error: ErrorInfo | None = None
+    usage: Mapping[str, int] | None = None
+    version: str | None = None
+    open_waits: int = 0
+    created_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One session.
+
+    Attributes:
+        state: Its state after the last finished turn; only from ``sessions.get`` and ``create``.
+    """
+
+    id: str
+    user_id: str
+    state: Mapping[str, Any] | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some items, and where the next page begins (None: there is none)."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)

@@ -1,0 +1,181 @@
+"""``app.executions``, ``app.sessions`` and ``app.waits``: what is stored, page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from durable_adk.app import checks, show
+from durable_adk.app.lifecycle import Lifecycle, Opened
+from durable_adk.app.outcome import ExecutionRecord, Page, Wait
+from durable_adk.app.waiting import page_of_waits
+from durable_adk.engine import answers
+from durable_adk.engine.reads import committed_steps
+from durable_adk.errors import ConfigError, NotFound
+from durable_adk.model.activity import ActivityInfo
+from durable_adk.model.execution import Execution, Status
+from durable_adk.model.identity import checked_id
+from durable_adk.model.store_results import Selection
+from durable_adk.model.wait import WaitKind
+
+
+async def events_of(opened: Opened, execution: Execution) -> tuple[Any, ...]:
+    """All committed events of an execution, as ADK's ``Event``."""
+    steps = await committed_steps(opened.store, execution)
+    return opened.program.decode_events(execution, steps)
+
+
+class Executions:
+    """The executions of this App and namespace."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+
+    async def get(self, execution_id: str) -> ExecutionRecord:
+        """One execution, with the tokens that its committed events report.
+
+        Raises:
+            NotFound: there is none with this id.
+        """
+        checked = checked_id("execution_id", execution_id)
+        opened = await self._lifecycle.opened()
+        execution = await opened.engine.get(checked)
+        return show.record_of(execution, usage=show.usage_of(await events_of(opened, execution)))
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ExecutionRecord]:
+        """Executions, newest first.
+
+        Args:
+            user_id: Only this user's.
+            session_id: Only those of this session.
+            status: Only those that stand so.
+            kind: Only those with an open wait of this kind.
+            limit: At most so many, 1 to 1000.
+            cursor: Where to go on: ``Page.cursor`` of the page before.
+        """
+        wanted = None if kind is None else checked_kind(kind).value
+        selection = Selection(
+            tenant=self._lifecycle.tenant,
+            user_id=checks.checked_optional_id("user_id", user_id),
+            session_id=checks.checked_optional_id("session_id", session_id),
+            status=None if status is None else checked_status(status),
+            limit=checks.checked_limit(limit),
+            cursor=None if cursor is None else checks.checked_text("cursor", cursor),
+        )
+        opened = await self._lifecycle.opened()
+        found, following = await opened.store.list_executions(selection)
+        kept = [
+            execution
+            for execution in found
+            if wanted is None or any(w.kind == wanted for w in show.waits_of(execution))
+        ]
+        return Page(tuple(show.record_of(execution) for execution in kept), following)
+
+    async def activities(self, execution_id: str) -> tuple[ActivityInfo, ...]:
+        """Every recorded call and wait of an execution, the open step included.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        checked = checked_id("execution_id", execution_id)
+        opened = await self._lifecycle.opened()
+        return tuple(await opened.engine.activities(checked))
+
+    async def events(self, execution_id: str) -> tuple[Any, ...]:
+        """All committed events of an execution, as ADK's ``Event``.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        checked = checked_id("execution_id", execution_id)
+        opened = await self._lifecycle.opened()
+        return await events_of(opened, await opened.engine.get(checked))
+
+    async def export(self, execution_id: str) -> Any:
+        """Reserved."""
+        raise checks.not_yet("app.executions.export", "Read activities() and events().")
+
+
+class Waits:
+    """The open waits of this App and namespace: the inbox."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+
+    async def get(self, wait_id: str) -> Wait:
+        """One open wait.
+
+        Raises:
+            NotFound: there is no such wait, or it is not open any more.
+        """
+        text, execution_id, _digest = checks.checked_wait_id(wait_id)
+        opened = await self._lifecycle.opened()
+        try:
+            execution = await opened.engine.get(execution_id)
+        except NotFound:
+            raise NotFound(f"wait {text!r}", "there is no such wait") from None
+        for request in answers.open_waits(execution):
+            if execution.status is Status.SUSPENDED and answers.wait_id(execution, request) == text:
+                return show.wait_of(execution, request)
+        raise NotFound(
+            f"wait {text!r}",
+            f"is not open; its execution is {execution.status.value}",
+            "List the open ones with app.waits.list().",
+        )
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        kind: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Wait]:
+        """Open waits, oldest first; those of one frontier in its order.
+
+        Args:
+            user_id: Only this user's.
+            session_id: Only those of this session.
+            kind: Only those of this kind.
+            limit: At most so many, 1 to 1000.
+            cursor: Where to go on: ``Page.cursor`` of the page before.
+        """
+        selection = Selection(
+            tenant=self._lifecycle.tenant,
+            user_id=checks.checked_optional_id("user_id", user_id),
+            session_id=checks.checked_optional_id("session_id", session_id),
+            kind=None if kind is None else checked_kind(kind).value,
+            limit=checks.checked_limit(limit),
+        )
+        place = None if cursor is None else checks.checked_text("cursor", cursor)
+        opened = await self._lifecycle.opened()
+        return await page_of_waits(opened.store, selection, place)
+
+    def watch(self, **_filters: object) -> Any:
+        """Reserved: an async iterator of new waits."""
+        raise checks.not_yet("app.waits.watch", "Call app.waits.list() again.")
+
+
+def checked_status(status: object) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        known = ", ".join(each.value for each in Status)
+        raise ConfigError("status", f"{status!r} is none", f"Use one of: {known}.") from None
+
+
+def checked_kind(kind: object) -> WaitKind:
+    try:
+        return WaitKind(kind)
+    except ValueError:
+        known = ", ".join(each.value for each in WaitKind)
+        raise ConfigError("kind", f"{kind!r} is none", f"Use one of: {known}.") from None

@@ -1,0 +1,131 @@
+"""What is stored, as the values that an App returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from durable_adk.app.outcome import (
+    ErrorInfo,
+    ExecutionRecord,
+    Outcome,
+    OutcomeStatus,
+    ToolCall,
+    Wait,
+)
+from durable_adk.engine import answers
+from durable_adk.model.codec import decode
+from durable_adk.model.execution import Execution, Status, StoredError
+from durable_adk.model.wait import WaitRequest
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """An aware time of server milliseconds."""
+    return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def error_of(stored: StoredError | None) -> ErrorInfo | None:
+    if stored is None:
+        return None
+    return ErrorInfo(
+        type=stored.type,
+        message=stored.message,
+        position=stored.position or None,
+        remedy=stored.remedy or None,
+    )
+
+
+def wait_of(execution: Execution, request: WaitRequest) -> Wait:
+    content = decode(request.content)
+    call = content.get("tool_call")
+    return Wait(
+        id=answers.wait_id(execution, request),
+        kind=request.kind.value,
+        node_path=request.node_path,
+        operation_path=request.operation_path,
+        message=content.get("message"),
+        payload=content.get("payload"),
+        tool_call=None
+        if call is None
+        else ToolCall(id=call.get("id") or "", name=call["name"], args=call.get("args") or {}),
+        response_schema=content.get("response_schema"),
+        execution_id=execution.execution_id,
+        user_id=execution.user_id,
+        session_id=execution.session_id,
+        since=moment(execution.waiting_since),
+        expires_at=moment(request.expires_at),
+    )
+
+
+def waits_of(execution: Execution) -> tuple[Wait, ...]:
+    """The open waits of a suspended execution, in frontier order."""
+    if execution.status is not Status.SUSPENDED:
+        return ()
+    return tuple(wait_of(execution, request) for request in answers.open_waits(execution))
+
+
+def record_of(execution: Execution, *, usage: Mapping[str, int] | None = None) -> ExecutionRecord:
+    return ExecutionRecord(
+        id=execution.execution_id,
+        user_id=execution.user_id,
+        session_id=execution.session_id,
+        turn=execution.turn,
+        status=execution.status.value,
+        step=execution.step,
+        attempt=execution.attempt,
+        error=error_of(execution.error),
+        usage=usage,
+        version=execution.version,
+        open_waits=len(waits_of(execution)),
+        created_at=moment(execution.created_at),
+        ended_at=moment(execution.ended_at),
+    )
+
+
+def outcome_of(execution: Execution, events: Sequence[Any]) -> Outcome:
+    """The outcome of an execution that nobody runs, with its committed events."""
+    result = decode(execution.result) if execution.result is not None else {}
+    return Outcome(
+        status=cast(OutcomeStatus, execution.status.value),
+        execution_id=execution.execution_id,
+        user_id=execution.user_id,
+        session_id=execution.session_id,
+        response=result["response"] if "response" in result else last_text(events),
+        output=result.get("output"),
+        events=tuple(events),
+        error=error_of(execution.error),
+        waits=waits_of(execution),
+        resume_schema=answers.resume_schema(execution),
+    )
+
+
+def last_text(events: Iterable[Any]) -> str | None:
+    """The text of the last final event that an agent wrote, or None."""
+    for event in reversed(tuple(events)):
+        if event.author == "user" or not event.is_final_response():
+            continue
+        if text := _text(event):
+            return text
+    return None
+
+
+def _text(event: Any) -> str:
+    parts = event.content.parts if event.content and event.content.parts else ()
+    return "".join(part.text for part in parts if part.text and not part.thought)
+
+
+def usage_of(events: Iterable[Any]) -> dict[str, int]:
+    """Model calls and tokens that the events report."""
+    usage = {"model_calls": 0, "prompt_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    for event in events:
+        counted = getattr(event, "usage_metadata", None)
+        if counted is None:
+            continue
+        usage["model_calls"] += 1
+        usage["prompt_tokens"] += counted.prompt_token_count or 0
+        usage["output_tokens"] += counted.candidates_token_count or 0
+        usage["total_tokens"] += counted.total_token_count or 0
+    return usage

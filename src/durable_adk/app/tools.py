@@ -1,0 +1,162 @@
+"""Which tools may run twice: marks on tools, tools registered by an App, and ``agent.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, overload
+
+from durable_adk.app.checks import not_yet
+from durable_adk.errors import ConfigError
+from durable_adk.model.activity import UnknownOutcome
+
+ToolT = TypeVar("ToolT")
+Policy = Literal["rerun", "fail", "ask"]
+
+MARK = "__durable_policy__"
+"""Attribute of a marked function or tool: its ``UnknownOutcome``."""
+
+
+@overload
+def durable_tool(tool: ToolT, /) -> ToolT: ...
+@overload
+def durable_tool(
+    *,
+    on_unknown_outcome: Policy = "rerun",
+    reconcile: Callable[..., Any] | None = None,
+    expires_after: object = None,
+    on_expiry: object = None,
+) -> Callable[[ToolT], ToolT]: ...
+def durable_tool(
+    tool: Any = None,
+    /,
+    *,
+    on_unknown_outcome: Policy = "rerun",
+    reconcile: Callable[..., Any] | None = None,
+    expires_after: object = None,
+    on_expiry: object = None,
+) -> Any:
+    """Say what to do when a process died in this tool and nobody knows whether it ran.
+
+    Use it with or without brackets, on a function or on an ADK ``BaseTool``; the same object
+    comes back, with its signature and docstring untouched.
+
+    Args:
+        tool: The function or tool.
+        on_unknown_outcome: ``rerun`` runs it again under the same idempotency key
+            (``current_activity_id()``); ``fail`` never runs it twice and fails the execution.
+        reconcile: Reserved.
+        expires_after: Reserved.
+        on_expiry: Reserved.
+
+    Raises:
+        ConfigError: not a tool, not a policy, or not built yet.
+    """
+    policy = checked_policy(
+        "durable_tool",
+        on_unknown_outcome,
+        reconcile=reconcile,
+        expires_after=expires_after,
+        on_expiry=on_expiry,
+    )
+
+    def mark(tool: ToolT) -> ToolT:
+        tool_name("durable_tool", tool)
+        try:
+            setattr(tool, MARK, policy)
+        except (AttributeError, TypeError):
+            raise ConfigError(
+                f"durable_tool: {tool!r}",
+                "takes no mark",
+                "Mark the function that it calls, or name it under tools: in agent.yaml.",
+            ) from None
+        return tool
+
+    return mark if tool is None else mark(tool)
+
+
+def checked_policy(
+    what: str,
+    on_unknown_outcome: object,
+    *,
+    reconcile: object = None,
+    expires_after: object = None,
+    on_expiry: object = None,
+) -> UnknownOutcome:
+    """The policy, if it is built."""
+    for name, value in (
+        ("reconcile", reconcile),
+        ("expires_after", expires_after),
+        ("on_expiry", on_expiry),
+    ):
+        if value is not None:
+            raise not_yet(f"{what}: {name}=", "Leave it out.")
+    if on_unknown_outcome in ("ask", UnknownOutcome.ASK):
+        raise not_yet(f'{what}: on_unknown_outcome="ask"', 'Use "rerun" or "fail".')
+    try:
+        return UnknownOutcome(on_unknown_outcome)
+    except ValueError:
+        raise ConfigError(
+            f"{what}: on_unknown_outcome",
+            f"expected rerun or fail, got {on_unknown_outcome!r}",
+            "Use one of them.",
+        ) from None
+
+
+def tool_name(what: str, tool: object) -> str:
+    """What a model calls a function or a ``BaseTool`` by.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not isinstance(tool, type):
+        # A BaseTool by its shape: importing ADK's class here would load ADK.
+        name = getattr(tool, "name", None)
+        if isinstance(name, str) and callable(getattr(tool, "run_async", None)):
+            return name
+        name = getattr(tool, "__name__", None)
+        if callable(tool) and isinstance(name, str):
+            return name
+    raise ConfigError(
+        what, f"expected a function or a tool, got {tool!r}", "Decorate a function or a BaseTool."
+    )
+
+
+class ToolRegistry:
+    """The tools that one App was told about. Registering changes nothing on the tool."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, tuple[object, UnknownOutcome]] = {}
+
+    def add(self, tool: object, policy: UnknownOutcome) -> None:
+        name = tool_name("app.tool", tool)
+        known = self._tools.get(name)
+        if known is not None and known[0] is not tool:
+            raise ConfigError(
+                f"app.tool: {name!r}",
+                "is registered already for another tool",
+                "Give the tools different names: a model calls them by name.",
+            )
+        self._tools[name] = (tool, policy)
+
+    def tools(self) -> list[Any]:
+        """The registered tools, in order of registration."""
+        return [tool for tool, _policy in self._tools.values()]
+
+    def policies(self, configured: Mapping[str, str], *, source: str) -> dict[str, UnknownOutcome]:
+        """The policy by tool name, of the registered tools and of ``tools.<name>``.
+
+        Raises:
+            ConfigError: the code and the configuration say different things about one tool.
+        """
+        policies = {name: policy for name, (_tool, policy) in self._tools.items()}
+        for name, text in configured.items():
+            policy = UnknownOutcome(text)
+            here = policies.get(name)
+            if here is not None and here not in (UnknownOutcome.RERUN, policy):
+                raise ConfigError(
+                    f"{source}: tools.{name}.on_unknown_outcome",
+                    f"is {text}, and the code says {here.value}",
+                    "Say it in one place.",
+                )
+            policies[name] = policy
+        return policies

@@ -1,0 +1,33 @@
+"""A worker: goes on with whatever is due, until it is told to stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from durable_adk.app.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from durable_adk.engine.worker import Worker
+
+
+class AppWorker:
+    """Runs submitted, answered, failed and abandoned executions of one App."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._worker: Worker | None = None
+        self._is_stopped = False
+
+    async def run(self) -> None:
+        """Look for work until ``stop``. Opens the App if it is not open; does not close it."""
+        opened = await self._lifecycle.opened()
+        if self._is_stopped:
+            return
+        self._worker = opened.engine.worker()
+        await self._worker.run()
+
+    def stop(self) -> None:
+        """Take nothing new; ``run`` returns when what it runs has come to its next stop."""
+        self._is_stopped = True
+        if self._worker is not None:
+            self._worker.stop()
