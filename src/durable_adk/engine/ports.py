@@ -408,8 +408,12 @@ class Quiet:
 class Play(Protocol):
     """One attempt's live session of the program. Used by one task, once per step, in order."""
 
-    async def run_step(self, step: int, answered: Sequence[AnsweredWait]) -> Quiet:
+    async def run_step(
+        self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
+    ) -> Quiet:
         """Run until quiet. Step 1 takes the execution's input, later ones the answers.
+
+        ``shared`` is the ``user:``/``app:`` state that the step's start saw.
 
         Raises: whatever leaves the root; LeaseLost, ReplayMismatch as they come.
         """
@@ -421,7 +425,11 @@ class Play(Protocol):
 
     def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
         """The open step's end without running anything: events made from ``records`` (those of
-        the open step, in log order) and one closing response per unanswered call."""
+        the open step, in log order) and one closing response per unanswered call of the turn.
+
+        On a play that ran nothing: the steps before are restored. After a frontier that is left
+        behind, its step is among those, and the open one has no records.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -432,11 +440,8 @@ class Play(Protocol):
 class Program(Protocol):
     """The agent, as the engine sees it."""
 
-    def begin(self, attempt: Any, history: History, shared: Mapping[str, Payload]) -> Play:
-        """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past.
-
-        ``shared`` is the ``user:``/``app:`` state that step's start saw.
-        """
+    def begin(self, attempt: Any, history: History) -> Play:
+        """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past."""
         ...
 
 

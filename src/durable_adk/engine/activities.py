@@ -1,0 +1,316 @@
+"""What is recorded of an execution, and which of it counts.
+
+For a committed step only the records that its step document names count, and each of them must
+be there; for the open step every record counts that is not voided. The *try* of a position is
+one more than its voided slots, so a voided failure is followed by a fresh slot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from durable_adk.errors import CorruptHistory
+from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome, slot_of
+from durable_adk.model.execution import StepDocument
+from durable_adk.model.position import Position, is_under, parent_of
+
+_NOT_ASKED_FOR = frozenset({Kind.SHARED, Kind.WAIT})
+"""Written and read by the engine itself: no caller is handed one."""
+
+_COVERS = frozenset({Kind.NODE, Kind.TOOL})
+_VOIDABLE = frozenset({Kind.MODEL, Kind.NODE, Kind.TOOL, Kind.STEP})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call about to be made.
+
+    Attributes:
+        request: Digest of what is asked; may be empty, then it is not compared.
+        asked: Short readable text of the same, for ``ReplayMismatch``.
+        node_path: ADK's path of the asker, for people.
+        policy: What to do with a body that was entered and left no outcome.
+    """
+
+    position: Position
+    name: str
+    request: str = ""
+    asked: str = ""
+    node_path: str = ""
+    policy: UnknownOutcome = UnknownOutcome.RERUN
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """An outcome is recorded (completed, failed or waiting). Return it; never run the body."""
+
+    record: Record
+
+
+@dataclass(eq=False, slots=True)
+class Dispatched:
+    """Nothing is recorded: run the body, then report it. Opaque but for what it shows.
+
+    Attributes:
+        attempt_try: Which slot of the position it will fill, from 1.
+        started_at: Milliseconds since the epoch by the local clock.
+        settled: Reported; a later cancellation of the asker changes nothing.
+    """
+
+    call: Call
+    digest: str
+    attempt_try: int
+    started_at: int
+    entered_at: int
+    settled: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One record that counts, and what became of it in this attempt.
+
+    Attributes:
+        covered: It was made inside the body of a recorded call: nobody will ask for it.
+        asked_at, told_at: When it was asked for and handed out, counted in moves; 0 for not.
+    """
+
+    record: Record
+    position: Position
+    covered: bool = False
+    asked_at: int = 0
+    told_at: int = 0
+
+
+class StepRecords:
+    """The records of one step that count, by position."""
+
+    def __init__(
+        self,
+        step: int,
+        records: Iterable[Record],
+        *,
+        document: StepDocument | None = None,
+        tries: Counter[str] | None = None,
+    ) -> None:
+        self.step = step
+        self.committed = document is not None
+        self.abandoned = frozenset(document.abandoned) if document else frozenset()
+        self.shared: Record | None = None
+        self._tries = tries if tries is not None else Counter[str]()
+        self._by_digest: dict[str, Entry] = {}
+        self._intents: dict[str, Record] = {}
+        self._places: set[tuple[str, int, Kind | None]] = set()
+        for record in records:
+            self._take(record)
+        self._cover()
+
+    def _take(self, record: Record) -> None:
+        if record.is_intent:
+            self._intents[record.digest] = record
+            return
+        position = Position.parse(record.position)
+        if position.kind is Kind.SHARED:
+            self.shared = record
+        self.add(record, position)
+
+    def add(self, record: Record, position: Position, *, entered_at: int = 0, at: int = 0) -> None:
+        """Count a record; the times are given for one that this attempt made."""
+        self._by_digest[record.digest] = Entry(record, position, False, entered_at, at)
+        self._places.add((position.path, position.entry, position.kind))
+        self._places.add((position.path, position.entry, None))
+
+    def intend(self, record: Record) -> None:
+        """Note an intent that this attempt made."""
+        self._intents[record.digest] = record
+
+    def find(self, digest: str) -> Entry | None:
+        return self._by_digest.get(digest)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._by_digest
+
+    def has(self, path: str, entry: int, kind: Kind | None) -> bool:
+        return (path, entry, kind) in self._places
+
+    def try_of(self, digest: str) -> int:
+        """Which slot of a position is the one that counts or is free."""
+        return 1 + self._tries[digest]
+
+    def in_order(self) -> list[Entry]:
+        """Entries in log order."""
+        return sorted(
+            self._by_digest.values(),
+            key=lambda e: (e.record.seq, e.record.token, e.record.digest),
+        )
+
+    def to_hand_out(self) -> list[Entry]:
+        """Entries that somebody will ask for, in log order."""
+        return [
+            entry
+            for entry in self.in_order()
+            if not entry.covered
+            and entry.position.kind not in _NOT_ASKED_FOR
+            and entry.record.status is not RecordStatus.IN_DOUBT
+        ]
+
+    def outcomes(self) -> list[Record]:
+        """The records that a commit of this step names, in log order: no verdicts, no waits."""
+        return [
+            entry.record
+            for entry in self.in_order()
+            if entry.record.status is not RecordStatus.IN_DOUBT
+            and entry.position.kind is not Kind.WAIT
+        ]
+
+    def doubts(self) -> list[Record]:
+        """Intents without an outcome."""
+        return [r for d, r in self._intents.items() if d not in self._by_digest]
+
+    def verdicts(self) -> list[Record]:
+        """Outcome slots that hold a verdict."""
+        return [
+            entry.record
+            for entry in self._by_digest.values()
+            if entry.record.status is RecordStatus.IN_DOUBT
+        ]
+
+    def _cover(self) -> None:
+        """Mark what lies inside recorded bodies: it came before their record, below their path."""
+        last: dict[str, float] = {}
+        for entry in self._by_digest.values():
+            if entry.position.kind in _COVERS and entry.record.status is not RecordStatus.IN_DOUBT:
+                path = entry.position.path
+                last[path] = max(last.get(path, 0), entry.record.seq)
+        for text in self.abandoned:  # never entered by a replay, whatever it had recorded inside
+            position = Position.parse(text)
+            if position.kind in _COVERS:
+                last[position.path] = math.inf
+        if not last:
+            return
+        for entry in self._by_digest.values():
+            path, kind = entry.position.path, entry.position.kind
+            if kind is not Kind.STEP:  # a step() inside a body carries the body's own path
+                path = parent_of(path)
+            while path and not entry.covered:
+                entry.covered = last.get(path, 0) > entry.record.seq
+                path = parent_of(path)
+
+    def voidable(self, never: frozenset[str]) -> list[str]:
+        """Slots of failures that nothing rests on; ``never`` are digests that stay for good.
+
+        A failure of a body that must not run twice stays as well: it has an intent.
+        """
+        entries = self.in_order()
+        return [
+            failed.record.slot
+            for place, failed in enumerate(entries)
+            if failed.record.status is RecordStatus.FAILED
+            and failed.position.kind in _VOIDABLE
+            and failed.record.digest not in self._intents
+            and failed.record.digest not in never
+            and not any(_rests_on(later, failed) for later in entries[place + 1 :])
+        ]
+
+
+def _rests_on(later: Entry, failed: Entry) -> bool:
+    """Whether a later record shows that somebody saw a failure and went on from it.
+
+    A parallel sibling that merely ended later does not: what is voided must not depend on which
+    of two siblings was faster. Where the paths cannot tell (two nodes of one orchestrator, two
+    ``step()`` calls of one body), entering the body after the failure is the sign.
+    """
+    path, after = failed.position.path, later.position
+    if after.kind in _COVERS and later.record.status is not RecordStatus.FAILED:
+        inside = is_under(path, after.path) if after.path != path else False
+        if inside or (after.path == path and failed.position.kind is Kind.STEP):
+            return True  # the body around it ended well
+    match failed.position.kind:
+        case Kind.MODEL:
+            return is_under(after.path, path)
+        case Kind.TOOL:
+            again = after.path == path and after.kind is Kind.TOOL
+            return again or (after.kind is Kind.MODEL and after.path == parent_of(path))
+        case Kind.NODE:
+            again = after.path == path and after.entry > failed.position.entry
+            return again or (
+                is_under(after.path, parent_of(path) or path) and _entered_after(later, failed)
+            )
+        case _:
+            return is_under(after.path, path) and _entered_after(later, failed)
+
+
+def _entered_after(later: Entry, failed: Entry) -> bool:
+    if later.record.attempt == failed.record.attempt:
+        return later.record.started_at > failed.record.ended_at
+    return later.asked_at > failed.told_at > 0
+
+
+class Recorded:
+    """Everything loaded for an attempt, checked against what its commits name."""
+
+    def __init__(
+        self,
+        *,
+        open_step: int,
+        records: Sequence[Record] = (),
+        steps: Sequence[StepDocument] = (),
+        voided: Iterable[str] = (),
+    ) -> None:
+        """Sort records into steps.
+
+        Raises:
+            CorruptHistory: a record that a step document names is missing, or a step is.
+        """
+        self.open_step = open_step
+        self.last_seq = max((record.seq for record in records), default=0)
+        self._documents = {document.step: document for document in steps}
+        self._voided = frozenset(voided)
+        self._by_step: dict[int, list[Record]] = {}
+        self._steps: dict[int, StepRecords] = {}
+        for record in records:
+            self._by_step.setdefault(record.step, []).append(record)
+        self._check()
+
+    def _check(self) -> None:
+        if sorted(self._documents) != list(range(1, self.open_step)):
+            raise CorruptHistory(
+                f"steps before step {self.open_step}",
+                f"found {sorted(self._documents)}",
+                "A step document was removed; give the execution up or restore it.",
+            )
+        for document in self._documents.values():
+            there = {r.slot for r in self._by_step.get(document.step, ())}
+            missing = [slot for slot in document.records if slot not in there]
+            if missing:
+                raise CorruptHistory(
+                    f"step {document.step}",
+                    f"{len(missing)} of {len(document.records)} records are missing,"
+                    f" the first is {missing[0]}",
+                    "Records were removed; give the execution up or restore them.",
+                )
+
+    def step(self, step: int) -> StepRecords:
+        """What counts in one step; always the same object."""
+        if step not in self._steps:
+            self._steps[step] = self._sort(step)
+        return self._steps[step]
+
+    def _sort(self, step: int) -> StepRecords:
+        records = self._by_step.get(step, [])
+        document = self._documents.get(step)
+        if document is not None:
+            named = frozenset(document.records)
+            return StepRecords(step, [r for r in records if r.slot in named], document=document)
+        prefix = slot_of(step, "", 0)[:7]
+        tries = Counter(
+            slot[7:].rpartition(".")[0] for slot in self._voided if slot.startswith(prefix)
+        )
+        return StepRecords(
+            step,
+            [r for r in records if r.attempt_try == 1 + tries[r.digest]],
+            tries=tries,
+        )

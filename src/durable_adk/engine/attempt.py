@@ -1,0 +1,260 @@
+"""One attempt, from the acknowledged claim to its commit.
+
+Load, decide what is in doubt, bring the program to where the record ends, run it until it is
+quiet, and settle what came of it. A claim that is to close an execution starts no program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from durable_adk.engine import ends
+from durable_adk.engine.activities import Call, Dispatched, Recorded, Replayed
+from durable_adk.engine.admission import Attempt
+from durable_adk.engine.doubts import decide_all
+from durable_adk.engine.keeper import Guard, Keeper
+from durable_adk.engine.loading import Past
+from durable_adk.engine.ports import Clock, Faults, Play, Program, Quiet, Sink, Store
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.settle import CancelRequested, Settlement
+from durable_adk.errors import LeaseLost
+from durable_adk.model.activity import Kind, Payload
+from durable_adk.model.execution import Execution, History, Lease, StoredError
+from durable_adk.model.position import ROOT, Position, node_segment
+from durable_adk.model.wait import AnsweredWait
+
+__all__ = ["Attempt", "Call", "Dispatched", "Replayed", "run_attempt"]
+
+
+class RunCancelled(Exception):
+    """The program cancelled itself: nobody had asked for it."""
+
+
+async def run_attempt(
+    execution: Execution,
+    *,
+    store: Store,
+    program: Program,
+    keeper: Keeper,
+    clock: Clock,
+    settings: EngineSettings,
+    faults: Faults,
+    sink: Sink | None = None,
+    claimed_at: float | None = None,
+    on_error: Callable[[BaseException], None] | None = None,
+) -> Execution:
+    """Run a claimed execution to its next stop.
+
+    ``claimed_at`` is ``clock.elapsed()`` before the claim was sent: the lease is counted from
+    there (None: from now). ``on_error`` is told the error that ended the attempt before it is
+    recorded.
+
+    Returns:
+        The execution as the commit left it: suspended, queued, stuck, or ended.
+
+    Raises:
+        LeaseLost: another owner goes on with it; or it was given back, and is due.
+        Unavailable: not even the failure of the attempt could be recorded.
+        WriteUnknown: the same, of a write that may yet be applied.
+    """
+    if execution.claim is None:
+        raise ValueError(f"execution {execution.execution_id!r} is not claimed")
+    lease = Lease(execution.key, execution.token, execution.claim)
+    past = Past(execution, lease=lease, store=store, settings=settings)
+    run = _Run(past, program=program, store=store, clock=clock, settings=settings, faults=faults)
+    guard = keeper.hold(lease, on_refused=run.on_refused, on_cancel=run.on_cancel, since=claimed_at)
+    run.permit, run.sink = guard, sink
+    run.settlement = Settlement(
+        past,
+        lease=lease,
+        store=store,
+        clock=clock,
+        settings=settings,
+        begin=run.begin_closing,
+        before_commit=lambda: keeper.drop(guard),
+        on_error=on_error,
+    )
+    try:
+        return await run.go()
+    finally:
+        keeper.drop(guard)
+
+
+class _Run:
+    """The state of one ``run_attempt`` while its program runs."""
+
+    permit: Guard
+    settlement: Settlement
+    sink: Sink | None = None
+
+    def __init__(
+        self,
+        past: Past,
+        *,
+        program: Program,
+        store: Store,
+        clock: Clock,
+        settings: EngineSettings,
+        faults: Faults,
+    ) -> None:
+        self._past = past
+        self._program = program
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._faults = faults
+        self._attempt: Attempt | None = None
+        self._stopped: Exception | None = None
+        self._is_refused = False
+
+    async def go(self) -> Execution:
+        try:
+            try:
+                return await self._work()
+            except Exception as error:
+                return await self.settlement.settle(ends.principal(error), self._attempt)
+        except (LeaseLost, asyncio.CancelledError):
+            if not self._is_refused and not (self._attempt and self._attempt.ending.is_death):
+                await self.settlement.release()
+            raise
+        finally:
+            if self._attempt is not None:
+                self._attempt.close()
+
+    # ---------------------------------------------------------------- what the keeper reports
+
+    def on_refused(self) -> None:
+        self._is_refused = True
+        self._stop(
+            LeaseLost(
+                f"execution {self._past.execution.execution_id!r}",
+                "another owner holds it",
+                "Nothing more is committed here; its owner goes on.",
+            )
+        )
+
+    def on_cancel(self, reason: str) -> None:
+        self._stop(CancelRequested(reason))
+
+    def _stop(self, error: Exception) -> None:
+        self._stopped = self._stopped or error
+        if self._attempt is not None:
+            self._attempt.stop(error)
+
+    # ---------------------------------------------------------------- the way to quiet
+
+    async def _work(self) -> Execution:
+        past, execution = self._past, self._past.execution
+        if execution.closing is not None:
+            error = execution.error or StoredError(type="Closed", message="")
+            return await self.settlement.close(execution.closing, error)
+        if execution.cancel is not None:
+            raise CancelRequested(execution.cancel)
+        history = await past.history()
+        await past.continue_answered()
+        recorded = await past.load()
+        await decide_all(recorded, execution, self._store)
+        attempt = self._attempt = self._begin(recorded)
+        quiet = await self._run(attempt, history)
+        return await self.settlement.commit(quiet, attempt)
+
+    def _begin(self, recorded: Recorded) -> Attempt:
+        return Attempt(
+            self._past.execution,
+            recorded,
+            store=self._store,
+            permit=self.permit,
+            clock=self._clock,
+            settings=self._settings,
+            faults=self._faults,
+            sink=self.sink,
+        )
+
+    def begin_closing(self, recorded: Recorded, history: History) -> tuple[Attempt, Play]:
+        """A play that runs nothing: for an end without one that ran to quiet."""
+        attempt = self._begin(recorded)
+        return attempt, self._program.begin(attempt, history)
+
+    async def _run(self, attempt: Attempt, history: History) -> Quiet:
+        if self._stopped is not None:
+            attempt.stop(self._stopped)
+            raise self._stopped
+        task = asyncio.get_running_loop().create_task(self._play(attempt, history))
+        attempt.ending.bind(task)
+        try:
+            await _ended(task, attempt)
+        finally:
+            if not attempt.ending.is_death:
+                await attempt.settle()
+        if attempt.fatal is not None:
+            raise attempt.fatal
+        if task.cancelled():
+            raise RunCancelled("the run was cancelled from inside")
+        return task.result()
+
+    async def _play(self, attempt: Attempt, history: History) -> Quiet:
+        play = self._program.begin(attempt, history)
+        try:
+            if attempt.mode == "walk":
+                answered = await self._walk(attempt, play)
+            else:
+                answered = await self._restore(attempt, play)
+            step = self._past.execution.step
+            attempt.open_step(step)
+            shared = await self._shared(attempt)
+            return await play.run_step(step, answered, shared)
+        finally:
+            await play.aclose()
+
+    async def _restore(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
+        steps = self._past.steps
+        for document in steps:
+            attempt.step = document.step
+            play.restore(document)
+        return await self._past.waits_of(steps[-1].step) if steps else ()
+
+    async def _walk(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
+        """Run the committed steps over their records; every difference shows at its position."""
+        answered: tuple[AnsweredWait, ...] = ()
+        for document in self._past.steps:
+            recorded = await self._past.waits_of(document.step)
+            attempt.open_step(document.step, [one.wait.operation_path for one in recorded])
+            shared = await self._shared(attempt)
+            quiet = await play.run_step(document.step, answered, shared)
+            attempt.check_walked()
+            ends.check_frontier(quiet.waits, recorded)
+            answered = recorded
+        return answered
+
+    async def _shared(self, attempt: Attempt) -> dict[str, Payload]:
+        """What this step sees of ``user:`` and ``app:`` state: read once, then recorded."""
+        records = attempt.records
+        if records.shared is not None:
+            return ends.shared_from(records.shared.body)
+        if records.committed or not records.is_empty:
+            return {}  # there was none when the step began
+        execution = self._past.execution
+        seen, newest = await self._store.load_scopes(execution.tenant, execution.user_id)
+        self.settlement.newest_stamp = newest
+        if seen:
+            path = node_segment(ROOT, "1")
+            position = Position(attempt.step, path, 1, Kind.SHARED, 1)
+            attempt.note(position, ends.shared_payload(seen))
+        return seen
+
+
+async def _ended(task: asyncio.Task[Quiet], attempt: Attempt) -> None:
+    """Wait for the end of the run; when this process lets go, end it first."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        attempt.stop(
+            LeaseLost(
+                f"execution {attempt.execution.execution_id!r}",
+                "this process gives it up",
+                "Another owner goes on with it.",
+            )
+        )
+        await asyncio.wait({task})
+        raise

@@ -1,0 +1,130 @@
+"""Bodies that must not run twice: intents before them, verdicts where they left nothing.
+
+An intent is inserted by one owner only, who then enters the body at most once; no clock is
+involved. Whoever finds an intent without an outcome puts a verdict into the outcome slot: an
+outcome that got there first is used, one that comes later has lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from durable_adk.engine.activities import Dispatched, Recorded, StepRecords
+from durable_adk.engine.ports import Clock, Store
+from durable_adk.errors import OutcomeUnknown
+from durable_adk.model.activity import Record, RecordStatus
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import new_nonce
+from durable_adk.model.position import Position
+
+_log = logging.getLogger("durable_adk.engine")
+
+
+class Doubts:
+    """The intents and verdicts of one attempt."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        store: Store,
+        clock: Clock,
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        self._execution = execution
+        self._store = store
+        self._clock = clock
+        self._on_death = on_death
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def intend(self, ticket: Dispatched) -> Record | None:
+        """Claim the body of a call. Returns: the intent; None if another owner entered it."""
+        intent = self._record(ticket, is_intent=True)
+        is_ours = await self._store.insert_intent(self._execution.run, intent)
+        return intent if is_ours else None
+
+    async def decide(self, ticket: Dispatched) -> Record:
+        """Take the slot of a call that is in doubt. Returns: what stands in it now."""
+        verdict = self._record(ticket, status=RecordStatus.IN_DOUBT)
+        return await self._store.insert_verdict(self._execution.run, verdict)
+
+    async def cancelled(self, ticket: Dispatched, records: StepRecords) -> None:
+        """Put the verdict on a body that was cancelled, whatever happens to the caller."""
+        task = asyncio.get_running_loop().create_task(self._give_up(ticket, records))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Wait for the verdicts that are under way."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _give_up(self, ticket: Dispatched, records: StepRecords) -> None:
+        try:
+            records.add(await self.decide(ticket), ticket.call.position)
+        except Exception:  # the intent stays without an outcome: the next attempt decides the same
+            _log.warning(
+                "a cancelled body could not be marked as in doubt",
+                extra={"execution_id": self._execution.execution_id},
+                exc_info=True,
+            )
+        except BaseException as death:
+            self._on_death(death)
+
+    def _record(
+        self, ticket: Dispatched, *, is_intent: bool = False, status: RecordStatus | None = None
+    ) -> Record:
+        """An intent or a verdict: no place in the log, no body."""
+        call = ticket.call
+        return Record(
+            step=call.position.step,
+            digest=ticket.digest,
+            attempt_try=ticket.attempt_try,
+            is_intent=is_intent,
+            position=call.position.text,
+            token=self._execution.token,
+            nonce=new_nonce(),
+            request=call.request,
+            status=status,
+            name=call.name,
+            node_path=call.node_path,
+            started_at=ticket.started_at,
+            ended_at=self._clock.estimate(),
+            attempt=self._execution.attempt,
+        )
+
+
+async def decide_all(recorded: Recorded, execution: Execution, store: Store) -> None:
+    """Give every body of the open step that was entered and left nothing its verdict.
+
+    Raises:
+        OutcomeUnknown: a call stays in doubt.
+    """
+    records = recorded.step(recorded.open_step)
+    for intent in records.doubts():
+        verdict = dataclasses.replace(
+            intent,
+            is_intent=False,
+            status=RecordStatus.IN_DOUBT,
+            token=execution.token,
+            nonce=new_nonce(),
+            attempt=execution.attempt,
+        )
+        found = await store.insert_verdict(execution.run, verdict)
+        records.add(found, Position.parse(found.position))
+        recorded.last_seq = max(recorded.last_seq, found.seq)
+    for verdict in records.verdicts():
+        raise in_doubt(verdict)
+
+
+def in_doubt(record: Record) -> OutcomeUnknown:
+    """The error that a verdict stands for."""
+    return OutcomeUnknown(
+        f"{record.name or 'a call'} at position {record.position}",
+        "it was entered and left no result, and it must not run twice",
+        "Look at what it changed; start the execution anew if it did nothing.",
+    )

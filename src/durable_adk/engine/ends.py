@@ -1,0 +1,151 @@
+"""What a commit is made of: step documents, frontiers, and errors as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from durable_adk.engine.ports import Quiet
+from durable_adk.errors import (
+    CorruptHistory,
+    DurableError,
+    LeaseLost,
+    NotStorable,
+    OutcomeUnknown,
+    ReplayMismatch,
+)
+from durable_adk.model import codec
+from durable_adk.model.activity import Payload, Record
+from durable_adk.model.execution import Execution, StepDocument, StoredError
+from durable_adk.model.identity import new_nonce
+from durable_adk.model.wait import AnsweredWait, Frontier, WaitRequest, frontier_id
+
+_FINDS = (LeaseLost, ReplayMismatch, CorruptHistory, OutcomeUnknown, NotStorable)
+"""What decides an attempt's fate also when it comes inside a group, first one first."""
+
+
+def principal(error: Exception) -> Exception:
+    """The error that decides: the weightiest one inside a group, else the error itself."""
+    leaves = list(_leaves(error))
+    for kind in _FINDS:
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0] if len(leaves) == 1 else error
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def stored_error(error: BaseException) -> StoredError:
+    """An error as people and programs see it later."""
+    if isinstance(error, DurableError):
+        reason = f"{error.subject}: {error.reason}" if error.reason else error.subject
+        position = error.position if isinstance(error, ReplayMismatch) else ""
+        return StoredError(
+            type=type(error).__name__, message=reason, position=position, remedy=error.remedy
+        )
+    return StoredError(type=type(error).__name__, message=_text_of(error))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # a user's class may fail to print
+        return f"<its text raised {type(broken).__name__}>"
+
+
+def step_document(
+    execution: Execution,
+    quiet: Quiet,
+    *,
+    records: Iterable[Record],
+    abandoned: tuple[str, ...],
+    stamp: str,
+    is_last: bool,
+) -> StepDocument:
+    """The document of the open step; only the last one of a turn carries the whole state."""
+    return StepDocument(
+        run=execution.run,
+        step=execution.step,
+        token=execution.token,
+        prev=execution.last_step,
+        events=quiet.events,
+        finished=quiet.finished,
+        records=tuple(record.slot for record in records),
+        abandoned=abandoned,
+        state=quiet.state if is_last else None,
+        scopes=quiet.scopes,
+        stamp=stamp,
+        refs=quiet.refs,
+        nonce=new_nonce(),
+    )
+
+
+def frontier_of(execution: Execution, waits: tuple[WaitRequest, ...]) -> Frontier:
+    return Frontier(
+        id=frontier_id(execution.execution_id, execution.step),
+        step=execution.step,
+        step_token=execution.token,
+        waits=waits,
+        open=len(waits),
+        rev=0,
+    )
+
+
+def answered_waits(frontier: Frontier) -> tuple[AnsweredWait, ...]:
+    """The waits of a frontier with their answers, in frontier order.
+
+    Raises:
+        CorruptHistory: an answer is missing.
+    """
+    missing = [w.digest for place, w in enumerate(frontier.waits) if place not in frontier.answers]
+    if missing:
+        raise CorruptHistory(f"frontier {frontier.id}", f"has no answer for {', '.join(missing)}")
+    return tuple(
+        AnsweredWait(wait=wait, answer=frontier.answers[place])
+        for place, wait in enumerate(frontier.waits)
+    )
+
+
+def check_frontier(asked: tuple[WaitRequest, ...], recorded: tuple[AnsweredWait, ...]) -> None:
+    """Refuse to feed recorded answers to other questions.
+
+    Raises:
+        ReplayMismatch: the waits differ, or stand in another order.
+    """
+    for place in range(max(len(asked), len(recorded))):
+        now = asked[place] if place < len(asked) else None
+        then = recorded[place].wait if place < len(recorded) else None
+        if now is None or then is None or now.digest != then.digest:
+            raise ReplayMismatch(
+                (then or now or recorded[0].wait).position,
+                recorded=_described(then),
+                asked=_described(now),
+            )
+
+
+def _described(wait: WaitRequest | None) -> str:
+    return f"{wait.kind.value} at {wait.operation_path}" if wait else "no further wait"
+
+
+def shared_payload(shared: Mapping[str, Payload]) -> Payload:
+    """What a step saw of shared state, as the body of its first record."""
+    return codec.encode({key: codec.decode(value) for key, value in shared.items()})
+
+
+def shared_from(body: Payload | None) -> dict[str, Payload]:
+    return {key: codec.encode(value) for key, value in codec.decode(body or "{}").items()}
+
+
+def stamp_after(newest: str, *, now: int, execution_id: str) -> str:
+    """The order of a step's writes to shared state: now, but after everything it saw.
+
+    Text that sorts: milliseconds first, the execution id between equals.
+    """
+    seen = int(newest.partition(":")[0]) if newest else 0
+    return f"{max(now, seen + 1):015d}:{execution_id}"

@@ -1,0 +1,89 @@
+"""What an attempt stands on: the session's past, the committed steps, the records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from durable_adk.engine.activities import Recorded
+from durable_adk.engine.ends import answered_waits
+from durable_adk.engine.ports import Store
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.errors import CorruptHistory
+from durable_adk.model.execution import Execution, History, Lease, StepDocument, StepRef
+from durable_adk.model.wait import AnsweredWait
+
+
+class Past:
+    """What is loaded for one attempt, in the causal session of its claim.
+
+    Attributes:
+        execution: As the writes of this attempt left it.
+        steps: Its committed steps, in order.
+    """
+
+    def __init__(
+        self, execution: Execution, *, lease: Lease, store: Store, settings: EngineSettings
+    ) -> None:
+        self.execution = execution
+        self.steps: tuple[StepDocument, ...] = ()
+        self._lease = lease
+        self._store = store
+        self._settings = settings
+        self._just_answered: tuple[AnsweredWait, ...] | None = None
+
+    async def history(self) -> History:
+        return await self._store.load_history(self.execution, max_turns=self._settings.max_turns)
+
+    async def continue_answered(self) -> None:
+        """Close the answered frontier, if there is one: its step is committed, the next open."""
+        frontier = self.execution.frontier
+        if frontier is not None:
+            self._just_answered = answered_waits(frontier)
+            await self.leave_frontier(self._just_answered)
+
+    async def leave_frontier(self, answered: Sequence[AnsweredWait] = ()) -> None:
+        """Close the frontier, if there is one, whatever is answered of it."""
+        execution, frontier = self.execution, self.execution.frontier
+        if frontier is None:
+            return
+        await self._store.commit_continue(self._lease, execution, answered)
+        self.execution = dataclasses.replace(
+            execution,
+            step=frontier.step + 1,
+            last_step=StepRef(frontier.step, frontier.step_token),
+            frontier=None,
+        )
+
+    async def load(self, *, ran: bool = False) -> Recorded:
+        """Everything that is recorded, checked against what the commits name.
+
+        The records of committed steps are read in both modes: nothing else notices that some
+        of them are gone. ``ran``: this attempt may have recorded something itself.
+
+        Raises:
+            CorruptHistory: something that a commit names is missing.
+        """
+        execution = self.execution
+        if execution.attempt == 1 and execution.step == 1 and not ran:
+            return Recorded(open_step=1)  # nobody can have recorded anything
+        self.steps = await self._store.load_steps(execution)
+        records = await self._store.load_records(execution.run, from_step=1)
+        return Recorded(
+            open_step=execution.step, records=records, steps=self.steps, voided=execution.voided
+        )
+
+    async def waits_of(self, step: int) -> tuple[AnsweredWait, ...]:
+        """The answered waits that ended a committed step.
+
+        Raises:
+            CorruptHistory: there are none.
+        """
+        if self._just_answered is not None and step == self.execution.step - 1:
+            return self._just_answered
+        waits = await self._store.load_waits(self.execution.run, step=step)
+        if not waits:
+            raise CorruptHistory(
+                f"step {step}", "its answers are missing", "Restore them, or give it up."
+            )
+        return waits
