@@ -1,260 +1,403 @@
-"""One attempt, from the acknowledged claim to its commit.
+"""One owner's try at an execution, as the program that runs sees it.
 
-Load, decide what is in doubt, bring the program to where the record ends, run it until it is
-quiet, and settle what came of it. A claim that is to close an execution starts no program.
+Every recorded call goes through ``admit`` and ``record``. ``admit`` hands out what is recorded,
+or clears the way for the body: everything handed over before is durable, the intent is there,
+the lease still allows it. ``record`` puts the outcome into the ordered log.
+
+What ends an attempt is never left to user code: ``halt`` remembers the reason, cancels the run
+and does not return, so no callback can swallow it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import Literal, NoReturn, Protocol, TypeVar
 
-from durable_adk.engine import ends
-from durable_adk.engine.activities import Call, Dispatched, Recorded, Replayed
-from durable_adk.engine.admission import Attempt
-from durable_adk.engine.doubts import decide_all
-from durable_adk.engine.keeper import Guard, Keeper
-from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Clock, Faults, Play, Program, Quiet, Sink, Store
+from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
+from durable_adk.engine.doubts import Doubts, in_doubt
+from durable_adk.engine.ending import Ending
+from durable_adk.engine.handout import HandOut
+from durable_adk.engine.log import OutcomeLog
+from durable_adk.engine.ports import Clock, Faults, Sink, Store
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.engine.settle import CancelRequested, Settlement
-from durable_adk.errors import LeaseLost
-from durable_adk.model.activity import Kind, Payload
-from durable_adk.model.execution import Execution, History, Lease, StoredError
-from durable_adk.model.position import ROOT, Position, node_segment
-from durable_adk.model.wait import AnsweredWait
+from durable_adk.errors import LeaseLost, ReplayMismatch
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import new_nonce
+from durable_adk.model.position import Position, activity_id, is_under
 
-__all__ = ["Attempt", "Call", "Dispatched", "Replayed", "run_attempt"]
+__all__ = ["Attempt", "Call", "Dispatched", "Replayed"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("durable_adk.engine")
 
 
-class RunCancelled(Exception):
-    """The program cancelled itself: nobody had asked for it."""
+class Permit(Protocol):
+    """The lease as a body sees it."""
+
+    def may_start(self) -> bool: ...
 
 
-async def run_attempt(
-    execution: Execution,
-    *,
-    store: Store,
-    program: Program,
-    keeper: Keeper,
-    clock: Clock,
-    settings: EngineSettings,
-    faults: Faults,
-    sink: Sink | None = None,
-    claimed_at: float | None = None,
-    on_error: Callable[[BaseException], None] | None = None,
-) -> Execution:
-    """Run a claimed execution to its next stop.
+class Attempt:
+    """What ``adk/`` runs against.
 
-    ``claimed_at`` is ``clock.elapsed()`` before the claim was sent: the lease is counted from
-    there (None: from now). ``on_error`` is told the error that ended the attempt before it is
-    recorded.
-
-    Returns:
-        The execution as the commit left it: suspended, queued, stuck, or ended.
-
-    Raises:
-        LeaseLost: another owner goes on with it; or it was given back, and is due.
-        Unavailable: not even the failure of the attempt could be recorded.
-        WriteUnknown: the same, of a write that may yet be applied.
+    Attributes:
+        execution: As it was claimed (or continued).
+        mode: How committed steps come back.
+        step: The step being run; the engine sets it.
+        ending: Whether and why the attempt is over.
     """
-    if execution.claim is None:
-        raise ValueError(f"execution {execution.execution_id!r} is not claimed")
-    lease = Lease(execution.key, execution.token, execution.claim)
-    past = Past(execution, lease=lease, store=store, settings=settings)
-    run = _Run(past, program=program, store=store, clock=clock, settings=settings, faults=faults)
-    guard = keeper.hold(lease, on_refused=run.on_refused, on_cancel=run.on_cancel, since=claimed_at)
-    run.permit, run.sink = guard, sink
-    run.settlement = Settlement(
-        past,
-        lease=lease,
-        store=store,
-        clock=clock,
-        settings=settings,
-        begin=run.begin_closing,
-        before_commit=lambda: keeper.drop(guard),
-        on_error=on_error,
-    )
-    try:
-        return await run.go()
-    finally:
-        keeper.drop(guard)
-
-
-class _Run:
-    """The state of one ``run_attempt`` while its program runs."""
-
-    permit: Guard
-    settlement: Settlement
-    sink: Sink | None = None
 
     def __init__(
         self,
-        past: Past,
+        execution: Execution,
+        recorded: Recorded,
         *,
-        program: Program,
         store: Store,
+        permit: Permit,
         clock: Clock,
         settings: EngineSettings,
         faults: Faults,
+        sink: Sink | None = None,
     ) -> None:
-        self._past = past
-        self._program = program
-        self._store = store
+        self.execution = execution
+        self.mode: Literal["restore", "walk"] = settings.mode
+        self.faults = faults
+        self.ending = Ending(execution.execution_id)
+        self._recorded = recorded
+        self._doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
+        self._permit = permit
         self._clock = clock
         self._settings = settings
-        self._faults = faults
-        self._attempt: Attempt | None = None
-        self._stopped: Exception | None = None
-        self._is_refused = False
+        self._sink = sink
+        self._seq = recorded.last_seq
+        self._log = OutcomeLog(store, execution.run, on_broken=self.stop, sink=sink)
+        self.open_step(recorded.open_step)
 
-    async def go(self) -> Execution:
+    # ---------------------------------------------------------------- what the program reads
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """Why the attempt is over, or None."""
+        return self.ending.fatal
+
+    @property
+    def invocation_id(self) -> str:
+        return self.execution.invocation_id
+
+    def activity_id(self, position: Position) -> str:
+        """The public id of a call: idempotency key, wait id, link."""
+        return activity_id(self.execution.execution_id, position.digest)
+
+    def has_record(self, step: int, path: str, entry: int, kind: Kind | None = None) -> bool:
+        """Whether something is recorded at a place (of one kind, or of any)."""
+        return self._recorded.step(step).has(path, entry, kind)
+
+    def unserved(self) -> bool:
+        """Whether records of the step being run are still to be handed out."""
+        return self._hand_out.unserved
+
+    # ---------------------------------------------------------------- calls
+
+    async def admit(self, call: Call) -> Replayed | Dispatched:
+        """Hand out what is recorded at a position, or clear the way for its body.
+
+        Returns only when the caller may go on: ends of the attempt do not come back here.
+        """
+        if self.ending.fatal is not None:
+            await self.ending.park()
+        position = call.position
+        if position.step != self.step:
+            raise ValueError(f"position {position.text} is not of step {self.step}, which runs")
+        digest = position.digest
+        entry = self.records.find(digest)
+        if entry is not None:
+            return await self._replay(call, entry)
+        if self.records.committed and not self._asks_below(call.position):
+            await self._not_recorded(call)
+        return await self._dispatch(call, digest)
+
+    async def record(
+        self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
+    ) -> Record:
+        """Hand an outcome over.
+
+        Model outcomes, those of bodies that must not run twice, and ``durable`` ones are stored
+        when this returns; the others ride along with what is written next.
+        """
+        self._reach(ticket.call, ran=True)
+        if self.records.committed:
+            position = ticket.call.position.text
+            await self.halt(ReplayMismatch(position, recorded="a wait in it", asked="an outcome"))
+        record = self._hand_over(ticket, status, body)
+        if self.ending.fatal is not None:  # the effect is worth its record; nothing else goes on
+            await self.ending.park()
+        call = ticket.call
+        if durable or call.position.kind is Kind.MODEL or call.policy is not UnknownOutcome.RERUN:
+            await self._durable()
+        return record
+
+    def _hand_over(self, ticket: Dispatched, status: RecordStatus, body: Payload) -> Record:
+        call, position = ticket.call, ticket.call.position
+        ticket.settled = True
+        self._entered.pop(ticket.digest, None)
+        self._seq += 1
+        record = Record(
+            step=position.step,
+            digest=ticket.digest,
+            attempt_try=ticket.attempt_try,
+            position=position.text,
+            token=self.execution.token,
+            seq=self._seq,
+            nonce=new_nonce(),
+            request=call.request,
+            status=status,
+            name=call.name,
+            node_path=call.node_path,
+            body=body,
+            started_at=ticket.started_at,
+            ended_at=self._clock.estimate(),
+            attempt=self.execution.attempt,
+        )
+        self._log.append(record)
+        self._hand_out.moves += 1
+        self.records.add(record, position, entered_at=ticket.entered_at, at=self._hand_out.moves)
+        return record
+
+    async def cancelled(self, ticket: Dispatched) -> None:
+        """Note that a body was cancelled. That is never an outcome.
+
+        A body that must not run twice is in doubt from now on.
+        """
+        if ticket.settled or self.ending.is_death:
+            return
+        ticket.settled = True
+        if ticket.call.policy is UnknownOutcome.RERUN:
+            return
+        await self._doubts.cancelled(ticket, self.records)
+
+    async def drain(self) -> None:
+        """Wait until everything handed over is durable."""
+        if self._log.is_behind:
+            await self._durable()
+
+    async def halt(self, error: BaseException) -> NoReturn:
+        """End the attempt for this reason: cancel the run, and wait for the cancellation."""
+        self.stop(error)
+        await self.ending.park()
+
+    def emit(self, kind: Literal["token", "event"], data: object) -> None:
+        """Pass on a token at once, an event when all that was handed over so far is durable."""
+        if kind == "event":
+            self._log.emit(data)
+        elif self._sink is not None and self.ending.fatal is None:
+            self._sink(kind, data)
+
+    # ---------------------------------------------------------------- replay
+
+    async def _replay(self, call: Call, entry: Entry) -> Replayed:
+        record, position = entry.record, call.position
+        if record.position != position.text:
+            await self.halt(
+                ReplayMismatch(position.text, recorded=record.position, asked=position.text)
+            )
+        if record.status is RecordStatus.IN_DOUBT:
+            if position.text in self.records.abandoned:
+                await self._abandoned(call)
+            await self.halt(in_doubt(record))
+        differs = record.request and call.request and record.request != call.request
+        if differs or (position.kind is Kind.TOOL and record.name != call.name):
+            await self._differs(call, record)
+        await self._hand_out.turn_of(entry)
+        if self.ending.fatal is not None:
+            await self.ending.park()
+        return Replayed(record)
+
+    async def _differs(self, call: Call, record: Record) -> None:
+        settings, is_model = self._settings, call.position.kind is Kind.MODEL
+        if (settings.model_mismatch if is_model else settings.tool_mismatch) == "error":
+            await self.halt(
+                ReplayMismatch(
+                    call.position.text,
+                    recorded=f"{record.name} with input {record.request}",
+                    asked=f"{call.asked or call.name} (input {call.request})",
+                )
+            )
+        _log.warning(
+            "a recorded %s outcome is used for another input at %s: recorded %s, asked %s",
+            call.position.kind.value,
+            call.position.text,
+            record.request,
+            call.request,
+            extra={"execution_id": self.execution.execution_id},
+        )
+
+    async def _not_recorded(self, call: Call) -> None:
+        if call.position.text in self.records.abandoned:
+            await self._abandoned(call)
+        await self.halt(
+            ReplayMismatch(call.position.text, recorded="nothing", asked=call.asked or call.name)
+        )
+
+    async def _abandoned(self, call: Call) -> NoReturn:
+        """Wait for the cancellation that ended this call when the history was made."""
+        self._stalled[call.position.text] = call
         try:
+            await self.ending.until_cancelled()
+        finally:
+            self._stalled.pop(call.position.text, None)
+
+    # ---------------------------------------------------------------- live
+
+    async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
+        running = self._entered.get(digest)
+        if running is not None and not running.settled:
+            await self.halt(
+                ReplayMismatch(
+                    call.position.text, recorded="a call that still runs", asked="the same again"
+                )
+            )
+        self._hand_out.moves += 1
+        ticket = Dispatched(
+            call,
+            digest,
+            self.records.try_of(digest),
+            self._clock.estimate(),
+            self._hand_out.moves,
+        )
+        self._entered[digest] = ticket
+        if call.position.kind is not Kind.MODEL:
             try:
-                return await self._work()
-            except Exception as error:
-                return await self.settlement.settle(ends.principal(error), self._attempt)
-        except (LeaseLost, asyncio.CancelledError):
-            if not self._is_refused and not (self._attempt and self._attempt.ending.is_death):
-                await self.settlement.release()
+                found = await self._clear(ticket)
+            except asyncio.CancelledError:
+                ticket.settled = True
+                raise
+            if found is not None:
+                return found
+        if not self._permit.may_start():
+            await self.halt(
+                LeaseLost(
+                    f"execution {self.execution.execution_id!r}",
+                    "the lease was not renewed in time",
+                    "Nothing new is started; whoever claims it next goes on.",
+                )
+            )
+        self._reach(call, ran=False)
+        return ticket
+
+    async def _clear(self, ticket: Dispatched) -> Replayed | None:
+        """Do what comes before every body but a model's: barrier, then intent."""
+        if self._log.is_behind:
+            await self._durable()
+        if ticket.call.policy is UnknownOutcome.RERUN:
+            return None
+        intent = await self._stored(self._doubts.intend(ticket))
+        if intent is not None:
+            self.records.intend(intent)
+            return None
+        found = await self._stored(self._doubts.decide(ticket))
+        self.records.add(found, ticket.call.position)
+        self._seq = max(self._seq, found.seq)
+        if found.status is RecordStatus.IN_DOUBT:
+            await self.halt(in_doubt(found))
+        self._entered.pop(ticket.digest, None)
+        return Replayed(found)
+
+    def _asks_below(self, position: Position) -> bool:
+        """Whether a body that asked, or something it ran, was interrupted by a wait: it left no
+        outcome, and is entered again over what is recorded inside it."""
+        return position.kind in (Kind.TOOL, Kind.NODE) and any(
+            is_under(path, position.path) for path in self._asked
+        )
+
+    # ---------------------------------------------------------------- the engine's side
+
+    def check_walked(self) -> None:
+        """Refuse a committed step that the code ran through in another way.
+
+        Raises:
+            ReplayMismatch: a recorded call was not made, or a cancelled one was not cancelled.
+        """
+        for call in self._stalled.values():
+            raise ReplayMismatch(
+                call.position.text,
+                recorded="a call that was cancelled",
+                asked="one that nobody cancels",
+            )
+        entry = self._hand_out.never_asked()
+        if entry is not None:
+            raise ReplayMismatch(entry.position.text, recorded=entry.record.name, asked="nothing")
+
+    def open_step(self, step: int, asked: Iterable[str] = ()) -> None:
+        """Start a step; ``asked`` are the operation paths of the waits that ended it."""
+        self.step = step
+        self.records: StepRecords = self._recorded.step(step)
+        self._asked = tuple(asked)
+        self._hand_out = HandOut(self.records.to_hand_out())
+        self._entered: dict[str, Dispatched] = {}
+        self._stalled: dict[str, Call] = {}
+
+    def note(self, position: Position, body: Payload) -> None:
+        """Record something of the engine's own; it rides along with what is written next."""
+        now = self._clock.estimate()
+        ticket = Dispatched(
+            Call(position, position.kind.value), position.digest, 1, now, self._hand_out.moves
+        )
+        self._hand_over(ticket, RecordStatus.COMPLETED, body)
+
+    def abandoned(self, waits: Iterable[str]) -> tuple[str, ...]:
+        """Positions entered in this step that have no outcome and no wait below them."""
+        self._asked = tuple(waits)
+        return tuple(
+            sorted(
+                ticket.call.position.text
+                for ticket in self._entered.values()
+                if not self._asks_below(ticket.call.position)
+            )
+        )
+
+    def stop(self, error: BaseException) -> None:
+        """End the attempt for this reason, unless it has one; cancel the run."""
+        self.ending.stop(error)
+        if self.ending.is_death:
+            self._log.stop(error)
+
+    async def flush(self) -> None:
+        """As ``drain``, but raises what the store raised; for after the run."""
+        await self._log.durable()
+
+    async def settle(self) -> None:
+        """Wait for the writes that are under way, whatever becomes of them."""
+        await self._doubts.settled()
+        await self._log.settled()
+
+    def close(self) -> None:
+        """Nothing more comes of this attempt: whoever still waits in it is cancelled."""
+        self.ending.close()
+        self._hand_out.stop()
+        if self.ending.fatal is not None:
+            self._log.stop(self.ending.fatal)
+
+    async def _durable(self) -> None:
+        await self._stored(self._log.durable())
+
+    async def _stored(self, operation: Awaitable[T]) -> T:
+        """Await a write. What it raises ends the attempt: no callback may take it for a tool's."""
+        try:
+            return await operation
+        except asyncio.CancelledError:
             raise
-        finally:
-            if self._attempt is not None:
-                self._attempt.close()
+        except BaseException as error:
+            await self.halt(error)
 
-    # ---------------------------------------------------------------- what the keeper reports
-
-    def on_refused(self) -> None:
-        self._is_refused = True
-        self._stop(
-            LeaseLost(
-                f"execution {self._past.execution.execution_id!r}",
-                "another owner holds it",
-                "Nothing more is committed here; its owner goes on.",
-            )
-        )
-
-    def on_cancel(self, reason: str) -> None:
-        self._stop(CancelRequested(reason))
-
-    def _stop(self, error: Exception) -> None:
-        self._stopped = self._stopped or error
-        if self._attempt is not None:
-            self._attempt.stop(error)
-
-    # ---------------------------------------------------------------- the way to quiet
-
-    async def _work(self) -> Execution:
-        past, execution = self._past, self._past.execution
-        if execution.closing is not None:
-            error = execution.error or StoredError(type="Closed", message="")
-            return await self.settlement.close(execution.closing, error)
-        if execution.cancel is not None:
-            raise CancelRequested(execution.cancel)
-        history = await past.history()
-        await past.continue_answered()
-        recorded = await past.load()
-        await decide_all(recorded, execution, self._store)
-        attempt = self._attempt = self._begin(recorded)
-        quiet = await self._run(attempt, history)
-        return await self.settlement.commit(quiet, attempt)
-
-    def _begin(self, recorded: Recorded) -> Attempt:
-        return Attempt(
-            self._past.execution,
-            recorded,
-            store=self._store,
-            permit=self.permit,
-            clock=self._clock,
-            settings=self._settings,
-            faults=self._faults,
-            sink=self.sink,
-        )
-
-    def begin_closing(self, recorded: Recorded, history: History) -> tuple[Attempt, Play]:
-        """A play that runs nothing: for an end without one that ran to quiet."""
-        attempt = self._begin(recorded)
-        return attempt, self._program.begin(attempt, history)
-
-    async def _run(self, attempt: Attempt, history: History) -> Quiet:
-        if self._stopped is not None:
-            attempt.stop(self._stopped)
-            raise self._stopped
-        task = asyncio.get_running_loop().create_task(self._play(attempt, history))
-        attempt.ending.bind(task)
+    def _reach(self, call: Call, *, ran: bool) -> None:
         try:
-            await _ended(task, attempt)
-        finally:
-            if not attempt.ending.is_death:
-                await attempt.settle()
-        if attempt.fatal is not None:
-            raise attempt.fatal
-        if task.cancelled():
-            raise RunCancelled("the run was cancelled from inside")
-        return task.result()
-
-    async def _play(self, attempt: Attempt, history: History) -> Quiet:
-        play = self._program.begin(attempt, history)
-        try:
-            if attempt.mode == "walk":
-                answered = await self._walk(attempt, play)
-            else:
-                answered = await self._restore(attempt, play)
-            step = self._past.execution.step
-            attempt.open_step(step)
-            shared = await self._shared(attempt)
-            return await play.run_step(step, answered, shared)
-        finally:
-            await play.aclose()
-
-    async def _restore(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
-        steps = self._past.steps
-        for document in steps:
-            attempt.step = document.step
-            play.restore(document)
-        return await self._past.waits_of(steps[-1].step) if steps else ()
-
-    async def _walk(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
-        """Run the committed steps over their records; every difference shows at its position."""
-        answered: tuple[AnsweredWait, ...] = ()
-        for document in self._past.steps:
-            recorded = await self._past.waits_of(document.step)
-            attempt.open_step(document.step, [one.wait.operation_path for one in recorded])
-            shared = await self._shared(attempt)
-            quiet = await play.run_step(document.step, answered, shared)
-            attempt.check_walked()
-            ends.check_frontier(quiet.waits, recorded)
-            answered = recorded
-        return answered
-
-    async def _shared(self, attempt: Attempt) -> dict[str, Payload]:
-        """What this step sees of ``user:`` and ``app:`` state: read once, then recorded."""
-        records = attempt.records
-        if records.shared is not None:
-            return ends.shared_from(records.shared.body)
-        if records.committed or not records.is_empty:
-            return {}  # there was none when the step began
-        execution = self._past.execution
-        seen, newest = await self._store.load_scopes(execution.tenant, execution.user_id)
-        self.settlement.newest_stamp = newest
-        if seen:
-            path = node_segment(ROOT, "1")
-            position = Position(attempt.step, path, 1, Kind.SHARED, 1)
-            attempt.note(position, ends.shared_payload(seen))
-        return seen
-
-
-async def _ended(task: asyncio.Task[Quiet], attempt: Attempt) -> None:
-    """Wait for the end of the run; when this process lets go, end it first."""
-    try:
-        await asyncio.wait({task})
-    except asyncio.CancelledError:
-        attempt.stop(
-            LeaseLost(
-                f"execution {attempt.execution.execution_id!r}",
-                "this process gives it up",
-                "Another owner goes on with it.",
-            )
-        )
-        await asyncio.wait({task})
-        raise
+            self.faults.body(call.position.kind.value, call.name, ran=ran)
+        except Exception:
+            raise
+        except BaseException as death:
+            self.stop(death)
+            raise

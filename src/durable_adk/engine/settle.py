@@ -1,314 +1,258 @@
-"""What is committed of an attempt: a frontier, an end, or that it failed.
+"""One attempt, from the acknowledged claim to its commit.
 
-Each commit is one update of the execution document; what it names is written before. An error
-that left the program ends the attempt, and the execution only where trying again cannot help.
+Load, decide what is in doubt, bring the program to where the record ends, run it until it is
+quiet, and settle what came of it. A claim that is to close an execution starts no program.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable
 
 from durable_adk.engine import ends
 from durable_adk.engine.activities import Recorded
-from durable_adk.engine.admission import Attempt
+from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.doubts import decide_all
+from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Clock, Play, Quiet, Store
+from durable_adk.engine.ports import Clock, Faults, Play, Program, Quiet, Sink, Store
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import (
-    CorruptHistory,
-    DurableError,
-    LeaseLost,
-    NotStorable,
-    OutcomeUnknown,
-    ReplayMismatch,
-    Unavailable,
-    WriteUnknown,
-)
-from durable_adk.model import failure
-from durable_adk.model.activity import Kind, Payload, RecordStatus
-from durable_adk.model.execution import (
-    FAR,
-    Execution,
-    History,
-    Lease,
-    Status,
-    StepDocument,
-    StoredError,
-)
-
-_log = logging.getLogger("durable_adk.engine")
+from durable_adk.engine.commits import CancelRequested, Settlement
+from durable_adk.errors import LeaseLost
+from durable_adk.model.activity import Kind, Payload
+from durable_adk.model.execution import Execution, History, Lease, StoredError
+from durable_adk.model.position import ROOT, Position, node_segment
+from durable_adk.model.wait import AnsweredWait
 
 
-class CancelRequested(Exception):
-    """Somebody asked the owner to end the execution. The text is the reason."""
+class RunCancelled(Exception):
+    """The program cancelled itself: nobody had asked for it."""
 
 
-class Settlement:
-    """The commits of one attempt, under its lease.
+async def run_attempt(
+    execution: Execution,
+    *,
+    store: Store,
+    program: Program,
+    keeper: Keeper,
+    clock: Clock,
+    settings: EngineSettings,
+    faults: Faults,
+    sink: Sink | None = None,
+    claimed_at: float | None = None,
+    on_error: Callable[[BaseException], None] | None = None,
+) -> Execution:
+    """Run a claimed execution to its next stop.
 
-    Attributes:
-        newest_stamp: Of the shared state that the open step's start saw; None if this attempt
-            did not read it.
+    ``claimed_at`` is ``clock.elapsed()`` before the claim was sent: the lease is counted from
+    there (None: from now). ``on_error`` is told the error that ended the attempt before it is
+    recorded.
+
+    Returns:
+        The execution as the commit left it: suspended, queued, stuck, or ended.
+
+    Raises:
+        LeaseLost: another owner goes on with it; or it was given back, and is due.
+        Unavailable: not even the failure of the attempt could be recorded.
+        WriteUnknown: the same, of a write that may yet be applied.
     """
+    if execution.claim is None:
+        raise ValueError(f"execution {execution.execution_id!r} is not claimed")
+    lease = Lease(execution.key, execution.token, execution.claim)
+    past = Past(execution, lease=lease, store=store, settings=settings)
+    run = _Run(past, program=program, store=store, clock=clock, settings=settings, faults=faults)
+    guard = keeper.hold(lease, on_refused=run.on_refused, on_cancel=run.on_cancel, since=claimed_at)
+    run.permit, run.sink = guard, sink
+    run.settlement = Settlement(
+        past,
+        lease=lease,
+        store=store,
+        clock=clock,
+        settings=settings,
+        begin=run.begin_closing,
+        before_commit=lambda: keeper.drop(guard),
+        on_error=on_error,
+    )
+    try:
+        return await run.go()
+    finally:
+        keeper.drop(guard)
+
+
+class _Run:
+    """The state of one ``run_attempt`` while its program runs."""
+
+    permit: Guard
+    settlement: Settlement
+    sink: Sink | None = None
 
     def __init__(
         self,
         past: Past,
         *,
-        lease: Lease,
+        program: Program,
         store: Store,
         clock: Clock,
         settings: EngineSettings,
-        begin: Callable[[Recorded, History], tuple[Attempt, Play]],
-        before_commit: Callable[[], None],
-        on_error: Callable[[BaseException], None] | None,
+        faults: Faults,
     ) -> None:
-        self.newest_stamp: str | None = None
         self._past = past
-        self._lease = lease
+        self._program = program
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._begin = begin
-        self._before_commit = before_commit
-        self._on_error = on_error
-        self._has_put_step = False
+        self._faults = faults
+        self._attempt: Attempt | None = None
+        self._stopped: Exception | None = None
+        self._is_refused = False
 
-    # ---------------------------------------------------------------- quiet
-
-    async def commit(self, quiet: Quiet, attempt: Attempt) -> Execution:
-        """Suspend on the waits that are open; without any, complete."""
-        await attempt.flush()
-        step = ends.step_document(
-            self._past.execution,
-            quiet,
-            records=attempt.records.outcomes(),
-            abandoned=attempt.abandoned(wait.operation_path for wait in quiet.waits),
-            stamp=await self._stamp(quiet),
-            is_last=not quiet.waits,
-        )
-        if not quiet.waits:
-            return await self._end(step, Status.COMPLETED, quiet.result, None)
-        frontier = ends.frontier_of(self._past.execution, quiet.waits)
-        await self._put(step)
-        await self._store.commit_frontier(self._lease, step=step, frontier=frontier)
-        expiries = [w.expires_at for w in quiet.waits if w.expires_at is not None]
-        suspended = dataclasses.replace(
-            self._past.execution,
-            status=Status.SUSPENDED,
-            claim=None,
-            frontier=frontier,
-            failures=0,
-            wake_at=min(expiries, default=FAR),
-            waiting_since=self._clock.estimate(),
-            scopes_due=bool(step.stamp),
-        )
-        return await self._apply_scopes(suspended, step)
-
-    async def _end(
-        self, step: StepDocument, status: Status, result: Payload | None, error: StoredError | None
-    ) -> Execution:
-        await self._put(step)
-        await self._store.commit_end(
-            self._lease, step=step, status=status, result=result, error=error
-        )
-        ended = dataclasses.replace(
-            self._past.execution,
-            status=status,
-            claim=None,
-            frontier=None,
-            last_step=step.ref,
-            wake_at=FAR,
-            result=result,
-            error=error,
-            ended_at=self._clock.estimate(),
-            waiting_since=None,
-            scopes_due=bool(step.stamp),
-        )
-        return await self._apply_scopes(ended, step)
-
-    async def _put(self, step: StepDocument) -> None:
-        self._has_put_step = True
-        await self._store.put_step(step)
-        self._before_commit()  # a renewal must not race the commit
-
-    async def _stamp(self, quiet: Quiet) -> str:
-        if quiet.scopes is None:
-            return ""
-        execution, newest = self._past.execution, self.newest_stamp
-        if newest is None:  # this attempt took the state from the record
-            _, newest = await self._store.load_scopes(execution.tenant, execution.user_id)
-        return ends.stamp_after(
-            newest, now=self._clock.estimate(), execution_id=execution.execution_id
-        )
-
-    async def _apply_scopes(self, execution: Execution, step: StepDocument) -> Execution:
-        if not step.stamp:
-            return execution
+    async def go(self) -> Execution:
         try:
-            await self._store.apply_scopes(execution, step)
-        except DurableError as error:
-            # Committed and marked as due: the next turn, or a recovery, finishes it.
-            _log.warning("shared state is not applied yet: %s", error)
-            return execution
-        return dataclasses.replace(execution, scopes_due=False)
+            try:
+                return await self._work()
+            except Exception as error:
+                return await self.settlement.settle(ends.principal(error), self._attempt)
+        except (LeaseLost, asyncio.CancelledError):
+            if not self._is_refused and not (self._attempt and self._attempt.ending.is_death):
+                await self.settlement.release()
+            raise
+        finally:
+            if self._attempt is not None:
+                self._attempt.close()
 
-    # ---------------------------------------------------------------- ends that run nothing
+    # ---------------------------------------------------------------- what the keeper reports
 
-    async def close(
-        self, status: Status, error: StoredError, ran: Attempt | None = None
-    ) -> Execution:
-        """End with what is recorded, and a closing response per open call.
+    def on_refused(self) -> None:
+        self._is_refused = True
+        self._stop(
+            LeaseLost(
+                f"execution {self._past.execution.execution_id!r}",
+                "another owner holds it",
+                "Nothing more is committed here; its owner goes on.",
+            )
+        )
 
-        An open frontier is left behind first: its step stays as it was shown. ``ran`` is the
-        attempt whose program ran before, if it did.
-        """
-        past = self._past
-        if ran is not None:
-            await ran.settle()
+    def on_cancel(self, reason: str) -> None:
+        self._stop(CancelRequested(reason))
+
+    def _stop(self, error: Exception) -> None:
+        self._stopped = self._stopped or error
+        if self._attempt is not None:
+            self._attempt.stop(error)
+
+    # ---------------------------------------------------------------- the way to quiet
+
+    async def _work(self) -> Execution:
+        past, execution = self._past, self._past.execution
+        if execution.closing is not None:
+            error = execution.error or StoredError(type="Closed", message="")
+            return await self.settlement.close(execution.closing, error)
+        if execution.cancel is not None:
+            raise CancelRequested(execution.cancel)
         history = await past.history()
-        await past.leave_frontier()
-        recorded = await past.load(ran=ran is not None)
-        attempt, play = self._begin(recorded, history)
+        await past.continue_answered()
+        recorded = await past.load()
+        await decide_all(recorded, execution, self._store)
+        attempt = self._attempt = self._begin(recorded)
+        quiet = await self._run(attempt, history)
+        return await self.settlement.commit(quiet, attempt)
+
+    def _begin(self, recorded: Recorded) -> Attempt:
+        return Attempt(
+            self._past.execution,
+            recorded,
+            store=self._store,
+            permit=self.permit,
+            clock=self._clock,
+            settings=self._settings,
+            faults=self._faults,
+            sink=self.sink,
+        )
+
+    def begin_closing(self, recorded: Recorded, history: History) -> tuple[Attempt, Play]:
+        """A play that runs nothing: for an end without one that ran to quiet."""
+        attempt = self._begin(recorded)
+        return attempt, self._program.begin(attempt, history)
+
+    async def _run(self, attempt: Attempt, history: History) -> Quiet:
+        if self._stopped is not None:
+            attempt.stop(self._stopped)
+            raise self._stopped
+        task = asyncio.get_running_loop().create_task(self._play(attempt, history))
+        attempt.ending.bind(task)
         try:
-            for document in past.steps:
-                attempt.step = document.step
-                play.restore(document)
-            attempt.open_step(past.execution.step)
-            records = attempt.records.outcomes()
-            quiet = play.close_turn(error.message or status.value, records)
+            await _ended(task, attempt)
+        finally:
+            if not attempt.ending.is_death:
+                await attempt.settle()
+        if attempt.fatal is not None:
+            raise attempt.fatal
+        if task.cancelled():
+            raise RunCancelled("the run was cancelled from inside")
+        return task.result()
+
+    async def _play(self, attempt: Attempt, history: History) -> Quiet:
+        play = self._program.begin(attempt, history)
+        try:
+            if attempt.mode == "walk":
+                answered = await self._walk(attempt, play)
+            else:
+                answered = await self._restore(attempt, play)
+            step = self._past.execution.step
+            attempt.open_step(step)
+            shared = await self._shared(attempt)
+            return await play.run_step(step, answered, shared)
         finally:
             await play.aclose()
-            attempt.close()
-        step = ends.step_document(
-            past.execution,
-            quiet,
-            records=records,
-            abandoned=ran.abandoned(()) if ran is not None else (),
-            stamp=await self._stamp(quiet),
-            is_last=True,
-        )
-        return await self._end(step, status, quiet.result, error)
 
-    async def release(self) -> None:
-        """Let somebody go on at once instead of waiting for the lease to run out."""
-        self._before_commit()
-        try:
-            await self._store.release(self._lease)
-        except DurableError as error:
-            _log.warning("a lease could not be given back: %s", error)
+    async def _restore(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
+        steps = self._past.steps
+        for document in steps:
+            attempt.step = document.step
+            play.restore(document)
+        return await self._past.waits_of(steps[-1].step) if steps else ()
 
-    # ---------------------------------------------------------------- errors
+    async def _walk(self, attempt: Attempt, play: Play) -> tuple[AnsweredWait, ...]:
+        """Run the committed steps over their records; every difference shows at its position."""
+        answered: tuple[AnsweredWait, ...] = ()
+        for document in self._past.steps:
+            recorded = await self._past.waits_of(document.step)
+            attempt.open_step(document.step, [one.wait.operation_path for one in recorded])
+            shared = await self._shared(attempt)
+            quiet = await play.run_step(document.step, answered, shared)
+            attempt.check_walked()
+            ends.check_frontier(quiet.waits, recorded)
+            answered = recorded
+        return answered
 
-    async def settle(self, error: Exception, ran: Attempt | None) -> Execution:
-        """Commit what an error means for the execution.
-
-        Raises:
-            LeaseLost: it is that, or the lease turned out to be lost.
-        """
-        match error:
-            case LeaseLost():
-                raise error
-            case CancelRequested():
-                cancelled = StoredError(type="Cancelled", message=str(error))
-                return await self._try_to_end(Status.CANCELLED, cancelled, error, ran)
-        if self._on_error is not None:
-            self._on_error(error)
-        failures = self._past.execution.failures
-        match error:
-            case NotStorable() | OutcomeUnknown():
-                return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
-            case ReplayMismatch() | CorruptHistory():
-                return await self._give_up(Status.STUCK, error, failures, ran)
-            case Unavailable() | WriteUnknown():  # says nothing about the program: not counted
-                return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran))
-        voided = _voided(ran)
-        failures = 1 if _has_recorded(ran, voided) else failures + 1
-        if failures >= self._settings.max_attempts:
-            return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
-        return await self._give_up(Status.QUEUED, error, failures, ran, voided)
-
-    async def _try_to_end(
-        self, status: Status, stored: StoredError, cause: Exception, ran: Attempt | None
-    ) -> Execution:
-        """End it; if that fails, leave it to a later attempt."""
-        failures = self._past.execution.failures
-        if self._has_put_step:  # under this token the step document is taken
-            return await self._give_up(Status.QUEUED, cause, failures, ran)
-        try:
-            return await self.close(status, stored, ran)
-        except LeaseLost:
-            raise
-        except Exception as error:
-            is_last = failures + 1 >= self._settings.max_attempts
-            status = Status.STUCK if is_last else Status.QUEUED
-            return await self._give_up(status, error, failures + 1, ran)
-
-    async def _give_up(
-        self,
-        status: Status,
-        error: Exception,
-        failures: int,
-        ran: Attempt | None,
-        voided: Sequence[str] = (),
-    ) -> Execution:
+    async def _shared(self, attempt: Attempt) -> dict[str, Payload]:
+        """What this step sees of ``user:`` and ``app:`` state: read once, then recorded."""
+        records = attempt.records
+        if records.shared is not None:
+            return ends.shared_from(records.shared.body)
+        if records.committed or not records.is_empty:
+            return {}  # there was none when the step began
         execution = self._past.execution
-        _log.warning(
-            "attempt %d ended with %s",
-            execution.attempt,
-            type(error).__name__,
-            extra={"execution_id": execution.execution_id},
+        seen, newest = await self._store.load_scopes(execution.tenant, execution.user_id)
+        self.settlement.newest_stamp = newest
+        if seen:
+            path = node_segment(ROOT, "1")
+            position = Position(attempt.step, path, 1, Kind.SHARED, 1)
+            attempt.note(position, ends.shared_payload(seen))
+        return seen
+
+
+async def _ended(task: asyncio.Task[Quiet], attempt: Attempt) -> None:
+    """Wait for the end of the run; when this process lets go, end it first."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        attempt.stop(
+            LeaseLost(
+                f"execution {attempt.execution.execution_id!r}",
+                "this process gives it up",
+                "Another owner goes on with it.",
+            )
         )
-        if ran is not None:
-            await ran.settle()
-        self._before_commit()
-        stored, backoff = ends.stored_error(error), self._settings.backoff_after(failures)
-        await self._store.attempt_failed(
-            self._lease,
-            status=status,
-            error=stored,
-            failures=failures,
-            voided=voided,
-            backoff_ms=backoff,
-        )
-        return dataclasses.replace(
-            execution,
-            status=status,
-            claim=None,
-            error=stored,
-            failures=failures,
-            voided=(*execution.voided, *voided),
-            wake_at=FAR if status is Status.STUCK else self._clock.estimate() + backoff,
-        )
-
-
-def _voided(ran: Attempt | None) -> list[str]:
-    """Slots of failures that are open again in the next attempt."""
-    if ran is None:
-        return []
-    never = frozenset(
-        record.digest
-        for record in ran.records.outcomes()
-        if record.status is RecordStatus.FAILED and _is_not_storable(record.body)
-    )
-    return ran.records.voidable(never)
-
-
-def _is_not_storable(body: Payload | None) -> bool:
-    return (
-        body is not None
-        and NotStorable.__name__ in body
-        and isinstance(failure.decode_failure(body), NotStorable)
-    )
-
-
-def _has_recorded(ran: Attempt | None, voided: Sequence[str]) -> bool:
-    """Whether an attempt recorded something that stays."""
-    return ran is not None and any(
-        record.attempt == ran.execution.attempt
-        and record.slot not in voided
-        and record.name != Kind.SHARED.value
-        for record in ran.records.outcomes()
-    )
+        await asyncio.wait({task})
+        raise

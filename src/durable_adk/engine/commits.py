@@ -1,0 +1,314 @@
+"""What is committed of an attempt: a frontier, an end, or that it failed.
+
+Each commit is one update of the execution document; what it names is written before. An error
+that left the program ends the attempt, and the execution only where trying again cannot help.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+
+from durable_adk.engine import ends
+from durable_adk.engine.activities import Recorded
+from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.loading import Past
+from durable_adk.engine.ports import Clock, Play, Quiet, Store
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.errors import (
+    CorruptHistory,
+    DurableError,
+    LeaseLost,
+    NotStorable,
+    OutcomeUnknown,
+    ReplayMismatch,
+    Unavailable,
+    WriteUnknown,
+)
+from durable_adk.model import failure
+from durable_adk.model.activity import Kind, Payload, RecordStatus
+from durable_adk.model.execution import (
+    FAR,
+    Execution,
+    History,
+    Lease,
+    Status,
+    StepDocument,
+    StoredError,
+)
+
+_log = logging.getLogger("durable_adk.engine")
+
+
+class CancelRequested(Exception):
+    """Somebody asked the owner to end the execution. The text is the reason."""
+
+
+class Settlement:
+    """The commits of one attempt, under its lease.
+
+    Attributes:
+        newest_stamp: Of the shared state that the open step's start saw; None if this attempt
+            did not read it.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        *,
+        lease: Lease,
+        store: Store,
+        clock: Clock,
+        settings: EngineSettings,
+        begin: Callable[[Recorded, History], tuple[Attempt, Play]],
+        before_commit: Callable[[], None],
+        on_error: Callable[[BaseException], None] | None,
+    ) -> None:
+        self.newest_stamp: str | None = None
+        self._past = past
+        self._lease = lease
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._begin = begin
+        self._before_commit = before_commit
+        self._on_error = on_error
+        self._has_put_step = False
+
+    # ---------------------------------------------------------------- quiet
+
+    async def commit(self, quiet: Quiet, attempt: Attempt) -> Execution:
+        """Suspend on the waits that are open; without any, complete."""
+        await attempt.flush()
+        step = ends.step_document(
+            self._past.execution,
+            quiet,
+            records=attempt.records.outcomes(),
+            abandoned=attempt.abandoned(wait.operation_path for wait in quiet.waits),
+            stamp=await self._stamp(quiet),
+            is_last=not quiet.waits,
+        )
+        if not quiet.waits:
+            return await self._end(step, Status.COMPLETED, quiet.result, None)
+        frontier = ends.frontier_of(self._past.execution, quiet.waits)
+        await self._put(step)
+        await self._store.commit_frontier(self._lease, step=step, frontier=frontier)
+        expiries = [w.expires_at for w in quiet.waits if w.expires_at is not None]
+        suspended = dataclasses.replace(
+            self._past.execution,
+            status=Status.SUSPENDED,
+            claim=None,
+            frontier=frontier,
+            failures=0,
+            wake_at=min(expiries, default=FAR),
+            waiting_since=self._clock.estimate(),
+            scopes_due=bool(step.stamp),
+        )
+        return await self._apply_scopes(suspended, step)
+
+    async def _end(
+        self, step: StepDocument, status: Status, result: Payload | None, error: StoredError | None
+    ) -> Execution:
+        await self._put(step)
+        await self._store.commit_end(
+            self._lease, step=step, status=status, result=result, error=error
+        )
+        ended = dataclasses.replace(
+            self._past.execution,
+            status=status,
+            claim=None,
+            frontier=None,
+            last_step=step.ref,
+            wake_at=FAR,
+            result=result,
+            error=error,
+            ended_at=self._clock.estimate(),
+            waiting_since=None,
+            scopes_due=bool(step.stamp),
+        )
+        return await self._apply_scopes(ended, step)
+
+    async def _put(self, step: StepDocument) -> None:
+        self._has_put_step = True
+        await self._store.put_step(step)
+        self._before_commit()  # a renewal must not race the commit
+
+    async def _stamp(self, quiet: Quiet) -> str:
+        if quiet.scopes is None:
+            return ""
+        execution, newest = self._past.execution, self.newest_stamp
+        if newest is None:  # this attempt took the state from the record
+            _, newest = await self._store.load_scopes(execution.tenant, execution.user_id)
+        return ends.stamp_after(
+            newest, now=self._clock.estimate(), execution_id=execution.execution_id
+        )
+
+    async def _apply_scopes(self, execution: Execution, step: StepDocument) -> Execution:
+        if not step.stamp:
+            return execution
+        try:
+            await self._store.apply_scopes(execution, step)
+        except DurableError as error:
+            # Committed and marked as due: the next turn, or a recovery, finishes it.
+            _log.warning("shared state is not applied yet: %s", error)
+            return execution
+        return dataclasses.replace(execution, scopes_due=False)
+
+    # ---------------------------------------------------------------- ends that run nothing
+
+    async def close(
+        self, status: Status, error: StoredError, ran: Attempt | None = None
+    ) -> Execution:
+        """End with what is recorded, and a closing response per open call.
+
+        An open frontier is left behind first: its step stays as it was shown. ``ran`` is the
+        attempt whose program ran before, if it did.
+        """
+        past = self._past
+        if ran is not None:
+            await ran.settle()
+        history = await past.history()
+        await past.leave_frontier()
+        recorded = await past.load(ran=ran is not None)
+        attempt, play = self._begin(recorded, history)
+        try:
+            for document in past.steps:
+                attempt.step = document.step
+                play.restore(document)
+            attempt.open_step(past.execution.step)
+            records = attempt.records.outcomes()
+            quiet = play.close_turn(error.message or status.value, records)
+        finally:
+            await play.aclose()
+            attempt.close()
+        step = ends.step_document(
+            past.execution,
+            quiet,
+            records=records,
+            abandoned=ran.abandoned(()) if ran is not None else (),
+            stamp=await self._stamp(quiet),
+            is_last=True,
+        )
+        return await self._end(step, status, quiet.result, error)
+
+    async def release(self) -> None:
+        """Let somebody go on at once instead of waiting for the lease to run out."""
+        self._before_commit()
+        try:
+            await self._store.release(self._lease)
+        except DurableError as error:
+            _log.warning("a lease could not be given back: %s", error)
+
+    # ---------------------------------------------------------------- errors
+
+    async def settle(self, error: Exception, ran: Attempt | None) -> Execution:
+        """Commit what an error means for the execution.
+
+        Raises:
+            LeaseLost: it is that, or the lease turned out to be lost.
+        """
+        match error:
+            case LeaseLost():
+                raise error
+            case CancelRequested():
+                cancelled = StoredError(type="Cancelled", message=str(error))
+                return await self._try_to_end(Status.CANCELLED, cancelled, error, ran)
+        if self._on_error is not None:
+            self._on_error(error)
+        failures = self._past.execution.failures
+        match error:
+            case NotStorable() | OutcomeUnknown():
+                return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
+            case ReplayMismatch() | CorruptHistory():
+                return await self._give_up(Status.STUCK, error, failures, ran)
+            case Unavailable() | WriteUnknown():  # says nothing about the program: not counted
+                return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran))
+        voided = _voided(ran)
+        failures = 1 if _has_recorded(ran, voided) else failures + 1
+        if failures >= self._settings.max_attempts:
+            return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
+        return await self._give_up(Status.QUEUED, error, failures, ran, voided)
+
+    async def _try_to_end(
+        self, status: Status, stored: StoredError, cause: Exception, ran: Attempt | None
+    ) -> Execution:
+        """End it; if that fails, leave it to a later attempt."""
+        failures = self._past.execution.failures
+        if self._has_put_step:  # under this token the step document is taken
+            return await self._give_up(Status.QUEUED, cause, failures, ran)
+        try:
+            return await self.close(status, stored, ran)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            is_last = failures + 1 >= self._settings.max_attempts
+            status = Status.STUCK if is_last else Status.QUEUED
+            return await self._give_up(status, error, failures + 1, ran)
+
+    async def _give_up(
+        self,
+        status: Status,
+        error: Exception,
+        failures: int,
+        ran: Attempt | None,
+        voided: Sequence[str] = (),
+    ) -> Execution:
+        execution = self._past.execution
+        _log.warning(
+            "attempt %d ended with %s",
+            execution.attempt,
+            type(error).__name__,
+            extra={"execution_id": execution.execution_id},
+        )
+        if ran is not None:
+            await ran.settle()
+        self._before_commit()
+        stored, backoff = ends.stored_error(error), self._settings.backoff_after(failures)
+        await self._store.attempt_failed(
+            self._lease,
+            status=status,
+            error=stored,
+            failures=failures,
+            voided=voided,
+            backoff_ms=backoff,
+        )
+        return dataclasses.replace(
+            execution,
+            status=status,
+            claim=None,
+            error=stored,
+            failures=failures,
+            voided=(*execution.voided, *voided),
+            wake_at=FAR if status is Status.STUCK else self._clock.estimate() + backoff,
+        )
+
+
+def _voided(ran: Attempt | None) -> list[str]:
+    """Slots of failures that are open again in the next attempt."""
+    if ran is None:
+        return []
+    never = frozenset(
+        record.digest
+        for record in ran.records.outcomes()
+        if record.status is RecordStatus.FAILED and _is_not_storable(record.body)
+    )
+    return ran.records.voidable(never)
+
+
+def _is_not_storable(body: Payload | None) -> bool:
+    return (
+        body is not None
+        and NotStorable.__name__ in body
+        and isinstance(failure.decode_failure(body), NotStorable)
+    )
+
+
+def _has_recorded(ran: Attempt | None, voided: Sequence[str]) -> bool:
+    """Whether an attempt recorded something that stays."""
+    return ran is not None and any(
+        record.attempt == ran.execution.attempt
+        and record.slot not in voided
+        and record.name != Kind.SHARED.value
+        for record in ran.records.outcomes()
+    )
