@@ -92,7 +92,8 @@ class Answering:
             raise NotFound(f"wait {wait!r}", "there is no such wait") from None
         is_here = place_of(execution, wait) is not None
         left = len(open_wait_ids(execution)) if is_here else 0
-        return Receipt(execution, left, left == 0 and execution.status is Status.SUSPENDED)
+        is_runnable = is_here and left == 0 and execution.status is Status.SUSPENDED
+        return Receipt(execution, left, is_runnable)
 
     # ------------------------------------------------------------ repeats
 

@@ -12,7 +12,7 @@ from durable_adk.engine.answering import asks
 from durable_adk.engine.ports import Sink, Store
 from durable_adk.engine.running import Attempts, Live
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import LeaseLost, NotFound
+from durable_adk.errors import LeaseLost, NotFound, Unavailable
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import ExecutionKey
 
@@ -42,12 +42,15 @@ class Following:
 
         Returns: the execution where an attempt left it: ended, suspended, stuck, or queued
             because it failed and backs off.
+        Raises: Unavailable: this process closes, and somebody else runs it.
         """
         pause = self._settings.poll_s
-        while _may_move(execution) and not self._attempts.closing:
+        while _may_move(execution):
+            self._refuse_when_closing(execution)
             ended = await self._one_attempt(execution, early=early, sink=sink)
             if ended is not None:
                 return ended
+            self._refuse_when_closing(execution)
             before, execution = execution, await self.read(execution.key)
             if not early and execution.status is before.status is not Status.RUNNING:
                 # Nobody runs it and it may not be claimed: it backs off, or it belongs to a
@@ -57,7 +60,15 @@ class Following:
             if _may_move(execution):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_POLL_S)
-        return await self.read(execution.key) if _may_move(execution) else execution
+        return execution
+
+    def _refuse_when_closing(self, execution: Execution) -> None:
+        if self._attempts.closing:
+            raise Unavailable(
+                f"execution {execution.execution_id!r}",
+                "is not at its next stop, and the engine was closed",
+                "The same call again, once it is open, waits for its outcome.",
+            )
 
     async def _one_attempt(
         self, execution: Execution, *, early: bool, sink: Sink | None
@@ -101,10 +112,10 @@ class Following:
         while not execution.status.is_final and not self._attempts.closing:
             ended = await self._end_here(execution, closing, reason)
             execution = ended or await self.read(execution.key)
+            if execution.status is Status.RUNNING and not is_asked:
+                is_asked = await self._store.request_cancel(execution.key, reason)
             if execution.status.is_final or loop.time() > last_look:
                 break
-            if not is_asked:
-                is_asked = await self._store.request_cancel(execution.key, reason)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL_S)
         return execution

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from durable_adk.engine.ports import Sink, Store
+from durable_adk.engine.ports import Clock, Sink, Store
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
 from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError
@@ -23,8 +23,9 @@ logger = logging.getLogger("durable_adk.engine")
 
 T = TypeVar("T")
 
-RunAttempt = Callable[[Execution, Sink | None], Awaitable[Execution]]
-"""Runs a claimed execution to its next stop and returns it as it stands then."""
+RunAttempt = Callable[[Execution, float, Sink | None], Awaitable[Execution]]
+"""Runs a claimed execution to its next stop and returns it as it stands then. Takes
+``Clock.elapsed`` from before the claim was sent. Cancelled, it releases its lease first."""
 
 UNWIND_S = 5.0
 """How long a cancelled attempt may take to unwind. One that takes longer keeps its lease: what
@@ -36,6 +37,7 @@ class Live:
     """An attempt that this process runs, or is about to claim.
 
     Attributes:
+        claimed_at: ``Clock.elapsed`` before the newest claim was sent.
         lease: What it holds, or None before the claim is acknowledged.
         stopping: It has been asked to let go.
         ending: The end to give the execution once this attempt has let go, with its reason.
@@ -43,6 +45,7 @@ class Live:
     """
 
     key: ExecutionKey
+    claimed_at: float
     lease: Lease | None = None
     stopping: bool = False
     ending: tuple[Status, str] | None = None
@@ -52,9 +55,12 @@ class Live:
 class Attempts:
     """Starts, finds, and lets go of the attempts of this process. Bound to one event loop."""
 
-    def __init__(self, run: RunAttempt, *, store: Store, settings: EngineSettings) -> None:
+    def __init__(
+        self, run: RunAttempt, *, store: Store, clock: Clock, settings: EngineSettings
+    ) -> None:
         self._run = run
         self._store = store
+        self._clock = clock
         self._settings = settings
         self._live: set[Live] = set()
         self._side: set[asyncio.Task[Any]] = set()
@@ -72,9 +78,10 @@ class Attempts:
         return await self._detached(self._begin(new, sink))
 
     async def _begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy:
+        claimed_at = self._clock.elapsed()
         match await self._store.begin(new):
             case Begun(execution):
-                return self._start(new.key, lambda: _ready(execution), sink)
+                return self._start(new.key, lambda: _ready(execution), sink, claimed_at)
             case other:
                 return other
 
@@ -101,8 +108,11 @@ class Attempts:
         key: ExecutionKey,
         claim: Callable[[], Awaitable[Execution | None]],
         sink: Sink | None,
+        claimed_at: float | None = None,
     ) -> Live:
-        live = Live(key=key, stopping=self.closing)
+        if claimed_at is None:
+            claimed_at = self._clock.elapsed()
+        live = Live(key=key, claimed_at=claimed_at, stopping=self.closing)
         live.task = asyncio.create_task(self._attempt(live, claim, sink))
         self._live.add(live)
         live.task.add_done_callback(lambda task: self._ended(live, task))
@@ -132,6 +142,7 @@ class Attempts:
             return ended
         if live.ending is not None and not self.closing:
             live.stopping = False
+            live.claimed_at = self._clock.elapsed()
             closed = await self._close_claim(live.key, *live.ending)
             if closed is not None and (ended := await self._hold(live, closed, None)):
                 return ended
@@ -143,9 +154,8 @@ class Attempts:
         live.lease = Lease(execution.key, execution.token, execution.claim)
         try:
             if not live.stopping:
-                return await self._run(execution, sink)
+                return await self._run(execution, live.claimed_at, sink)
         except asyncio.CancelledError:
-            await self._release(live.lease)
             if not live.stopping:  # the loop itself goes down
                 raise
             _forget_cancellation()

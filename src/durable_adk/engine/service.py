@@ -11,18 +11,18 @@ import hashlib
 import uuid
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-
-from durable_adk.engine.keeper import Keeper
+from functools import partial
 
 from durable_adk.engine.answering import Answering, Receipt
 from durable_adk.engine.answers import open_wait_ids, stored_answers
-from durable_adk.engine.attempt import run_attempt
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
+from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Program, Sink, Store
 from durable_adk.engine.recovery import AT_ONCE, Recovery
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.settle import run_attempt
 from durable_adk.engine.worker import Worker
 from durable_adk.errors import ConfigError, InputConflict, NotFound, SessionBusy, Unavailable
 from durable_adk.model.activity import Payload
@@ -90,10 +90,15 @@ class Engine(Catalog):
             return
         await self.store.open()
         keeper = Keeper(self.store, clock=self._clock, settings=self.settings)
-        await keeper.start()
+        try:
+            await keeper.start()
+        except BaseException:
+            await self.store.close()
+            raise
         attempts = Attempts(
-            lambda execution, sink: self._run(execution, keeper, sink),
+            partial(self._run, keeper),
             store=self.store,
+            clock=self._clock,
             settings=self.settings,
         )
         self._parts = _Parts(
@@ -120,7 +125,9 @@ class Engine(Catalog):
         await parts.keeper.stop()
         await self.store.close()
 
-    async def _run(self, execution: Execution, keeper: Keeper, sink: Sink | None) -> Execution:
+    async def _run(
+        self, keeper: Keeper, execution: Execution, claimed_at: float, sink: Sink | None
+    ) -> Execution:
         return await run_attempt(
             execution,
             store=self.store,
@@ -130,6 +137,7 @@ class Engine(Catalog):
             settings=self.settings,
             faults=self._faults,
             sink=sink,
+            claimed_at=claimed_at,
         )
 
     def _opened(self) -> _Parts:

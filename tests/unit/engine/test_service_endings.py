@@ -1,0 +1,324 @@
+"""Cancel, give up, retry, and closing the engine: who may end what, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from durable_adk.engine.service import Engine
+from durable_adk.errors import ConfigError, Unavailable
+from durable_adk.model.execution import Execution, Status
+from tests.support.engines import ScriptedProgram, World, ask, eventually, ids, make_stuck, world
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[World]:
+    async with world() as made:
+        yield made
+
+
+async def in_state(here: World, engine: Engine, state: str) -> None:
+    """Bring execution ``x`` into a state in which nobody runs it."""
+    program = engine._program
+    assert isinstance(program, ScriptedProgram)
+    match state:
+        case "queued":
+            await engine.submit(here.message(execution_id="x"))
+        case "backing off":
+            program.raises(1, RuntimeError("no"))
+            await engine.invoke(here.message(execution_id="x"))
+        case "suspended" | "half answered" | "answered":
+            program.asks(1, ask(1, 0), ask(1, 1))
+            waits = ids(await engine.invoke(here.message(execution_id="x")))
+            answered = {"suspended": 0, "half answered": 1, "answered": 2}[state]
+            for wait in waits[:answered]:
+                await engine.answer(wait, "yes")
+        case "stuck":
+            await make_stuck(here, "x")
+        case "owner dead":
+            new = engine._new(here.message(execution_id="x"), run_now=True)
+            await here.store.begin(new)
+            here.pass_lease()
+
+
+IDLE = ["queued", "backing off", "suspended", "half answered", "answered", "stuck", "owner dead"]
+
+
+# ---------------------------------------------------------------- what nobody runs
+
+
+@pytest.mark.parametrize("state", IDLE)
+@pytest.mark.parametrize("ending", [Status.CANCELLED, Status.FAILED])
+async def test_what_nobody_runs_is_ended_at_once_without_going_on(
+    here: World, state: str, ending: Status
+) -> None:
+    program = ScriptedProgram()
+    engine = await here.engine(program)
+    await in_state(here, engine, state)
+    entered = len(program.runs)
+    end = engine.cancel if ending is Status.CANCELLED else engine.give_up
+    ended = await end("x", "enough")
+    assert ended.status is ending
+    assert ended.error is not None
+    assert ended.error.message == "enough"
+    assert not (await engine.get("x")).is_active
+    assert len(program.runs) == entered
+    program.steps.clear()
+    assert (await engine.invoke(here.message("another"))).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("ending", [Status.COMPLETED, Status.CANCELLED, Status.FAILED])
+async def test_what_has_ended_stays_as_it_is(here: World, ending: Status) -> None:
+    engine = await here.engine(ScriptedProgram())
+    if ending is Status.COMPLETED:
+        await engine.invoke(here.message(execution_id="x"))
+    else:
+        await engine.submit(here.message(execution_id="x"))
+        await (engine.cancel if ending is Status.CANCELLED else engine.give_up)("x")
+    before = await engine.get("x")
+    assert before.status is ending
+    for again in (engine.cancel, engine.give_up, engine.retry):
+        assert await again("x", "again") == before
+    assert await engine.get("x") == before
+
+
+async def test_an_end_that_a_crash_left_unfinished_is_finished_by_recovery(here: World) -> None:
+    program = ScriptedProgram()
+    engine = await here.engine(program)
+    await in_state(here, engine, "suspended")
+    execution = await engine.get("x")
+    closing = await here.store.claim_to_close(
+        execution.key, closing=Status.CANCELLED, reason="left", nonce="n" * 16, ttl_ms=30_000
+    )
+    assert closing is not None  # and its owner dies here
+    here.pass_lease()
+    (ended,) = await engine.recover()
+    assert ended.status is Status.CANCELLED
+    assert program.entries(2) == 0
+
+
+# ---------------------------------------------------------------- what runs
+
+
+@pytest.mark.parametrize("ending", [Status.CANCELLED, Status.FAILED])
+async def test_what_this_process_runs_is_stopped_and_ended(here: World, ending: Status) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    engine = await here.engine(program)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    end = engine.cancel if ending is Status.CANCELLED else engine.give_up
+    ended = await end("x", "enough")
+    assert ended.status is ending
+    assert gate.cancelled == 1
+    assert await caller == ended
+    assert program.entries(1) == 1
+
+
+async def test_what_another_process_runs_is_asked_to_end(here: World) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    # The keeper's renewals are what carries the question: the shortest lease, really passing.
+    owner = await here.engine(program, lease_ttl_ms=3000)
+    other = await here.engine(ScriptedProgram(), lease_ttl_ms=3000)
+    caller = asyncio.create_task(owner.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    ended = await other.cancel("x", "enough")
+    assert ended.status is Status.CANCELLED
+    assert gate.cancelled == 1
+    assert (await caller).status is Status.CANCELLED
+
+
+async def test_a_cancel_that_finds_a_dead_owner_ends_it_when_the_lease_has_run_out(
+    here: World,
+) -> None:
+    engine = await here.engine(ScriptedProgram())
+    new = engine._new(here.message(execution_id="x"), run_now=True)
+    await here.store.begin(new)
+    cancelling = asyncio.create_task(engine.cancel("x"))
+
+    async def asked() -> bool:
+        return (await engine.get("x")).cancel is not None
+
+    await eventually(asked)
+    assert not cancelling.done()
+    here.pass_lease()
+    assert (await cancelling).status is Status.CANCELLED
+
+
+async def test_an_owner_that_does_not_notice_leaves_the_execution_running_and_asked(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durable_adk.engine.following.ENDING_LEASES", 0)
+    engine = await here.engine(ScriptedProgram())
+    new = engine._new(here.message(execution_id="x"), run_now=True)
+    await here.store.begin(new)
+    asked = await engine.cancel("x", "enough")
+    assert asked.status is Status.RUNNING
+    assert (await engine.get("x")).cancel == "enough"
+
+
+async def test_cancelling_twice_at_once_ends_once(here: World) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    engine, other = await here.engine(program), await here.engine(program)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    outcomes = await asyncio.gather(
+        *(e.cancel("x") for e in (engine, other) for _ in range(5)), caller
+    )
+    assert {o.status for o in outcomes} == {Status.CANCELLED}
+    assert program.entries(1) == 1
+
+
+async def test_cancel_racing_the_last_answer_ends_or_completes_but_never_both(
+    here: World,
+) -> None:
+    program = ScriptedProgram().asks(1, ask(1))
+    engine, other = await here.engine(program), await here.engine(program)
+    (only,) = ids(await engine.invoke(here.message(execution_id="x")))
+    await asyncio.gather(engine.resume("x", {only: 1}), other.cancel("x"), return_exceptions=True)
+    ended = await engine.get("x")
+    assert ended.status in (Status.CANCELLED, Status.COMPLETED)
+    assert program.entries(2) <= 1
+
+
+# ---------------------------------------------------------------- retry
+
+
+async def test_retry_makes_what_backs_off_due_now_and_runs_nothing(here: World) -> None:
+    program = ScriptedProgram()
+    engine = await here.engine(program, max_attempts=3)
+    await in_state(here, engine, "backing off")
+    assert await engine.recover() == ()
+    queued = await engine.retry("x")
+    assert (queued.status, queued.failures) == (Status.QUEUED, 0)
+    assert program.entries(1) == 1
+    (done,) = await engine.recover()
+    assert done.status is Status.COMPLETED
+
+
+async def test_retry_brings_back_what_is_stuck(here: World) -> None:
+    engine = await here.engine(ScriptedProgram())
+    await make_stuck(here, "x")
+    assert await engine.recover() == ()
+    assert (await engine.retry("x")).status is Status.QUEUED
+    assert (await engine.invoke(here.message(execution_id="x"))).status is Status.COMPLETED
+
+
+async def test_retry_leaves_what_runs_or_waits_alone(here: World) -> None:
+    engine = await here.engine(ScriptedProgram())
+    await in_state(here, engine, "suspended")
+    before = await engine.get("x")
+    assert await engine.retry("x") == before
+
+
+# ---------------------------------------------------------------- close
+
+
+async def test_closing_waits_for_attempts_within_the_grace(here: World) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    engine = await here.engine(program, grace_s=5)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    closing = asyncio.create_task(engine.close())
+    await asyncio.sleep(0)
+    with pytest.raises(ConfigError, match="not open"):
+        await engine.invoke(here.message("another", session="other"))
+    gate.opened.set()
+    await closing
+    assert (await caller).status is Status.COMPLETED
+    assert gate.cancelled == 0
+
+
+async def test_closing_releases_what_outlasts_the_grace_and_it_is_due_at_once(
+    here: World,
+) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    engine, other = await here.engine(program, grace_s=0.01), await here.engine(program)
+    callers = [
+        asyncio.create_task(call)
+        for call in (
+            engine.invoke(here.message(execution_id="x")),
+            engine.invoke(here.message(execution_id="x")),
+        )
+    ]
+    await gate.entered.wait()
+    await engine.close()
+    released: list[Execution] = await asyncio.gather(*callers)
+    assert [e.status for e in released] == [Status.QUEUED] * 2
+    assert gate.cancelled == 1
+    program.steps.clear()
+    (done,) = await other.recover()  # no lease has to run out
+    assert done.status is Status.COMPLETED
+
+
+async def test_closing_twice_and_opening_again_work(here: World) -> None:
+    engine = await here.engine(ScriptedProgram())
+    await engine.close()
+    await engine.close()
+    await engine.open()
+    await engine.open()
+    assert (await engine.invoke(here.message())).status is Status.COMPLETED
+
+
+async def test_closing_leaves_no_task_behind(here: World) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    before = asyncio.all_tasks()
+    engine = await here.engine(program, grace_s=0.01)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    await engine.close()
+    await caller
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_caller_that_waits_for_another_process_is_let_go_when_the_engine_closes(
+    here: World,
+) -> None:
+    engine = await here.engine(ScriptedProgram())
+    new = engine._new(here.message(execution_id="x"), run_now=True)
+    await here.store.begin(new)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await asyncio.sleep(0.02)
+    await engine.close()
+    with pytest.raises(Unavailable, match="was closed"):
+        await caller
+
+
+# ---------------------------------------------------------------- attempts that break off
+
+
+async def test_an_attempt_that_breaks_off_raises_and_is_counted(here: World) -> None:
+    engine = await here.engine(ScriptedProgram(), max_attempts=2)
+
+    async def broken(*_: object, **__: object) -> Execution:
+        raise RuntimeError("a bug of ours")
+
+    engine._opened().attempts._run = broken
+    for expected in (Status.QUEUED, Status.STUCK):
+        with pytest.raises(RuntimeError, match="a bug of ours"):
+            await engine.invoke(here.message(execution_id="x"))
+        assert (await engine.get("x")).status is expected
+
+
+async def test_an_attempt_that_lost_mongodb_gives_its_lease_back(here: World) -> None:
+    engine = await here.engine(ScriptedProgram())
+    attempts = engine._opened().attempts
+    run = attempts._run
+
+    async def cut_off(*_: object, **__: object) -> Execution:
+        attempts._run = run
+        raise Unavailable("MongoDB", "does not answer")
+
+    attempts._run = cut_off
+    with pytest.raises(Unavailable):
+        await engine.invoke(here.message(execution_id="x"))
+    done = await engine.invoke(here.message(execution_id="x"))
+    assert (done.status, done.failures) == (Status.COMPLETED, 0)
