@@ -93,7 +93,7 @@ def _imports(
         ):
             # Loading late on purpose: allowed in a function, and still bound to the layers.
             yield Import(module, "", node.lineno, in_function=False, for_types=True)
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
             for_types = True
     inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     for child in ast.iter_child_nodes(node):
