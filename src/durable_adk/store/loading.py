@@ -23,11 +23,13 @@ from durable_adk.store.documents import (
     ref_from,
     session_from,
 )
-from durable_adk.store.payloads import Texts
+from durable_adk.store.payloads import Envelope, Texts
 from durable_adk.store.records import (
     answered_from,
     record_envelopes,
     record_from,
+    record_key,
+    ref_slots,
     step_envelopes,
     step_from,
     step_key,
@@ -62,6 +64,7 @@ class Loading(Part):
                 )
             _check_turns(execution, docs, max_turns)
             steps = await self._chains(session, docs)
+            bodies = await self._bodies(session, [doc for chain in steps.values() for doc in chain])
             texts = await core.texts(
                 session,
                 [
@@ -73,12 +76,13 @@ class Loading(Part):
                         for step in chain
                         for e in step_envelopes(step)
                     ),
+                    *bodies.values(),
                 ],
             )
             turns = [
                 Turn(
                     execution=execution_from(doc, texts),
-                    steps=tuple(step_from(step, texts) for step in steps[doc["run"]]),
+                    steps=tuple(step_from(step, texts, bodies) for step in steps[doc["run"]]),
                 )
                 for doc in reversed(docs)
             ]
@@ -106,6 +110,24 @@ class Loading(Part):
                 stored[step["_id"]] = step
         return {run: _chain(run, ref, stored) for run, ref in last.items()}
 
+    async def _bodies(self, session: Session, steps: Sequence[Doc]) -> dict[str, Envelope]:
+        """The bodies of the records that steps refer to, by key."""
+        keys = [
+            record_key(step["_id"].split(":")[0], slot)
+            for step in steps
+            for slot in ref_slots(step)
+        ]
+        found: dict[str, Envelope] = {}
+        for batch in _batches(keys):
+            for doc in await self._core.find(session, ACTIVITIES, filters.by_ids(batch)):
+                found[doc["_id"]] = doc["body"]
+        missing = [key for key in keys if key not in found]
+        if missing:
+            raise CorruptHistory(
+                f"record {missing[0]}", "a committed step refers to it and it is missing"
+            )
+        return found
+
     async def load_steps(self, execution: Execution) -> tuple[StepDocument, ...]:
         """The committed steps of one execution, in order."""
         core, run = self._core, execution.run
@@ -116,8 +138,10 @@ class Loading(Part):
         async def once(session: Session) -> tuple[StepDocument, ...]:
             docs = await core.find(session, STEPS, filters.starting_with(f"{run}:"))
             chain = _chain(run, last_step, {doc["_id"]: doc for doc in docs})
-            texts = await core.texts(session, [e for doc in chain for e in step_envelopes(doc)])
-            return tuple(step_from(doc, texts) for doc in chain)
+            bodies = await self._bodies(session, chain)
+            envelopes = [e for doc in chain for e in step_envelopes(doc)]
+            texts = await core.texts(session, [*envelopes, *bodies.values()])
+            return tuple(step_from(doc, texts, bodies) for doc in chain)
 
         return await core.read(f"steps of {execution.execution_id!r}", once)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from durable_adk.errors import CorruptHistory
@@ -193,6 +193,20 @@ def _slots(packed_slots: bytes) -> tuple[str, ...]:
     )
 
 
+def _packed_refs(step: StepDocument) -> bytes:
+    """4 bytes for each record that the events refer to: its place among ``step.records``."""
+    places = {slot: place for place, slot in enumerate(step.records)}
+    return struct.pack(f">{len(step.refs)}I", *(places[slot] for slot in step.refs))
+
+
+def ref_slots(doc: Doc) -> tuple[str, ...]:
+    """The slots that the events of a step refer to."""
+    if "refs" not in doc:
+        return ()
+    records = _slots(doc["rec"])
+    return tuple(records[place] for (place,) in struct.iter_unpack(">I", doc["refs"]))
+
+
 STEP_PAYLOADS: Final = {"events": "ev", "finished": "fin", "state": "state", "scopes": "scopes"}
 """The payloads of a step document, by attribute, with their field."""
 
@@ -212,13 +226,17 @@ def step_fields(step: StepDocument, stored: dict[str, Envelope]) -> Doc:
         doc["ab"] = list(step.abandoned)
     if step.stamp:
         doc["stamp"] = step.stamp
+    if step.refs:
+        doc["refs"] = _packed_refs(step)
     return doc
 
 
-def step_from(doc: Doc, texts: Texts) -> StepDocument:
+def step_from(doc: Doc, texts: Texts, bodies: Mapping[str, Envelope]) -> StepDocument:
+    """Read a step; ``bodies`` has the envelope of every record that its events refer to, by key."""
     with reading("step", doc):
         doc = current(doc)
         run, number, token = doc["_id"].split(":")
+        refs = ref_slots(doc)
         return StepDocument(
             run=RunId(run),
             step=int(number),
@@ -231,6 +249,8 @@ def step_from(doc: Doc, texts: Texts) -> StepDocument:
             state=texts.optional(doc.get("state")),
             scopes=texts.optional(doc.get("scopes")),
             stamp=doc.get("stamp", ""),
+            refs=refs,
+            bodies={slot: texts.of(bodies[record_key(run, slot)]) for slot in refs},
             nonce=Nonce(unpacked(doc["w"])),
         )
 
