@@ -116,8 +116,12 @@ class Attempt:
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)
-        if self.records.committed and not self._asks_below(call.position):
-            await self._not_recorded(call)
+        if self.records.committed and not self._asks_below(position):
+            if position.text in self.records.abandoned:
+                await self._abandoned(call)
+            await self.halt(
+                ReplayMismatch(position.text, recorded="nothing", asked=call.asked or call.name)
+            )
         return await self._dispatch(call, digest)
 
     async def record(
@@ -233,13 +237,6 @@ class Attempt:
             record.request,
             call.request,
             extra={"execution_id": self.execution.execution_id},
-        )
-
-    async def _not_recorded(self, call: Call) -> None:
-        if call.position.text in self.records.abandoned:
-            await self._abandoned(call)
-        await self.halt(
-            ReplayMismatch(call.position.text, recorded="nothing", asked=call.asked or call.name)
         )
 
     async def _abandoned(self, call: Call) -> NoReturn:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from durable_adk.engine import ends
 from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.commits import CancelRequested, Settlement
 from durable_adk.engine.doubts import decide_all
 from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Play, Program, Quiet, Sink, Store
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.engine.commits import CancelRequested, Settlement
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Kind, Payload
 from durable_adk.model.execution import Execution, History, Lease, StoredError
