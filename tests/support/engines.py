@@ -77,7 +77,11 @@ class ScriptedProgram:
     attempts: list[tuple[str, int]] = field(default_factory=list)
     shared: dict[int, dict[str, object]] = field(default_factory=dict)
 
+    attempt: Any = None
+    """The newest attempt, for steps that make calls."""
+
     def begin(self, attempt: Any, history: History) -> Play:
+        self.attempt = attempt
         self.attempts.append((attempt.execution.execution_id, attempt.execution.attempt))
         return _Play(self, attempt.execution.execution_id)
 

@@ -36,7 +36,9 @@ async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInf
         committed={step.step: frozenset(step.records) for step in steps},
         voided=frozenset(execution.voided),
     )
-    calls = [*_calls(execution, records, counted), *_abandoned(execution, steps)]
+    calls = list(_calls(execution, records, counted))
+    known = {info.id for info in calls}  # a verdict says more than that its body was left
+    calls += [info for info in _abandoned(execution, steps) if info.id not in known]
     waits = await _waits(store, execution)
     # The sort is stable: within a step calls stand in log order, then abandoned ones, then waits.
     return tuple(sorted([*calls, *waits], key=lambda info: info.step))
@@ -50,8 +52,12 @@ class _Counted:
     voided: frozenset[str]
 
     def has(self, record: Record) -> bool:
+        if record.slot in self.voided:
+            return False
         names = self.committed.get(record.step)
-        return record.slot not in self.voided and (names is None or record.slot in names)
+        # A verdict holds its slot for good, and is no outcome that a step could name.
+        is_verdict = record.status is RecordStatus.IN_DOUBT
+        return is_verdict or names is None or record.slot in names
 
     def is_closed(self, record: Record) -> bool:
         """Whether its step is committed, so that nothing of it is under way."""
