@@ -5,10 +5,10 @@ Names are loaded when they are first used: the parts that need no ADK stay free 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+import importlib
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from durable_adk.adk.recorded import current_activity_id as current_activity_id
     from durable_adk.adk.recorded import current_fencing_token as current_fencing_token
     from durable_adk.adk.recorded import now as now
@@ -106,9 +106,9 @@ def __getattr__(name: str) -> object:
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__all__", "__doc__", "__version__"]
+    return sorted({*globals(), *__all__})

@@ -85,7 +85,7 @@ def package() -> ModuleType:
 def test_all_is_every_public_name_of_the_package(package: ModuleType) -> None:
     public = {
         name
-        for name in vars(package)
+        for name in dir(package)
         if not name.startswith("_") and not inspect.ismodule(getattr(package, name))
     }
     public -= {"annotations"}

@@ -137,6 +137,17 @@ def checked_answers(answers: object) -> Mapping[str, object]:
     return answers
 
 
+def checked_client(mongodb: object) -> object:
+    """A connection string that looks like one; what a client is, the store says."""
+    if isinstance(mongodb, str) and not mongodb.startswith(("mongodb://", "mongodb+srv://")):
+        raise ConfigError(
+            "mongodb=",
+            "the text is no connection string",
+            "It begins with mongodb:// or mongodb+srv://.",
+        )
+    return mongodb
+
+
 def checked_database(database: object) -> str:
     if isinstance(database, str) and re.fullmatch(r"[^\s/\\.\"$*<>:|?\x00]{1,63}", database):
         return database

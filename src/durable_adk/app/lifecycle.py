@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from durable_adk.app import late
+from durable_adk.app.checks import checked_client
 from durable_adk.app.failures import Failures
 from durable_adk.app.tools import ToolRegistry
 from durable_adk.config import Settings
@@ -89,7 +90,7 @@ class Lifecycle:
         self.root = root
         self.tenant = Tenant(settings.namespace, name)
         self._registry = registry
-        self.mongodb = mongodb if mongodb is not None else settings.uri
+        self.mongodb = checked_client(mongodb) if mongodb is not None else settings.uri
         self.parts = dict(parts)
         self._clock = clock
         self._faults = faults if faults is not None else NoFaults()

@@ -34,7 +34,8 @@ class Wait:
         payload: What the program sent along with its question, or None.
         tool_call: The tool call to confirm, or that runs long; None for a plain question.
         response_schema: JSON schema of the answer, or None.
-        since: When it became open, by the server's clock.
+        since: When it became open. In the outcome of the attempt that asked, that process's
+            estimate of the server's clock; not compared.
         expires_at: When it can no longer be answered, or None.
     """
 
@@ -49,7 +50,7 @@ class Wait:
     execution_id: str
     user_id: str
     session_id: str
-    since: datetime | None = None
+    since: datetime | None = field(default=None, compare=False)
     expires_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:

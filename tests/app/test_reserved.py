@@ -1,0 +1,46 @@
+"""Public names that are not built yet exist, and say so with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import durable_adk
+from durable_adk import App, ConfigError
+from tests.app import agents
+from tests.app.conftest import ON
+
+NAMES: dict[str, Callable[[App], Any]] = {
+    "sleep": lambda app: durable_adk.sleep(1),
+    "expiring": lambda app: durable_adk.expiring(object(), "1h", None),
+    "DurableSessionService": lambda app: durable_adk.DurableSessionService(mongodb="mongodb://h"),
+    "sessions.fork": lambda app: app.sessions.fork(user_id="u", session_id="s"),
+    "sessions.tree": lambda app: app.sessions.tree("u", "s"),
+    "sessions.delete": lambda app: app.sessions.delete("u", "s"),
+    "sessions.delete_user": lambda app: app.sessions.delete_user("u"),
+    "waits.watch": lambda app: app.waits.watch(),
+    "runner.rewind_async": lambda app: app.runner.rewind_async(
+        user_id="u", session_id="s", rewind_before_invocation_id="e"
+    ),
+    "runner.run_live": lambda app: app.runner.run_live(live_request_queue=None),
+    "invoke(deadline=)": lambda app: app.invoke(user_id="u", message="m", deadline="1h"),
+    "export": lambda app: app.export(),
+    "import_": lambda app: app.import_(),
+    "executions.export": lambda app: app.executions.export("e"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_reserved_name_says_not_yet(name: str) -> None:
+    app = App("desk", root_agent=agents.talker(), config=ON, mongodb="mongodb://nowhere")
+
+    async def use() -> None:
+        done = NAMES[name](app)
+        if isinstance(done, Awaitable):
+            await done
+
+    with pytest.raises(ConfigError, match="not yet") as caught:
+        await use()
+    assert caught.value.remedy
