@@ -5,4 +5,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$ROOT"
 ensure_env
 with_mongod bench
-"$VENV/bin/python" scripts/bench.py "$@"
+"$VENV/bin/python" -W ignore scripts/bench.py "$@"

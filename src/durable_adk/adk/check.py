@@ -55,8 +55,20 @@ def _nodes(node: BaseNode, path: str, seen: set[int]) -> Iterator[tuple[BaseNode
         graph = _seam.workflow_graph(node)
         edges = graph.edges if graph is not None else ()
         below = [end for edge in edges for end in (edge.from_node, edge.to_node)]
+        for child in below:
+            _check_in_graph(child, f"{path}/{child.name}")
     for child in below:
         yield from _nodes(child, f"{path}/{child.name}", seen)
+
+
+def _check_in_graph(node: BaseNode, path: str) -> None:
+    if isinstance(node, LlmAgent) and node.sub_agents and node.mode != "chat":
+        raise UnsupportedNode(
+            path,
+            because="a Workflow runs it for a single turn, and ADK then enters the target of a"
+            " transfer twice",
+            instead="set mode='chat' on the agent that has sub_agents",
+        )
 
 
 def _check_node(node: BaseNode, path: str) -> None:

@@ -1,0 +1,263 @@
+"""What durability costs, as ratios measured in one run against one mongod.
+
+    scripts/bench.sh [calls] [throughput] [resume] [bytes] [frontier]
+
+Each figure is printed beside its budget. The comparison is plain ADK with its in-memory
+sessions; the unit is one raw majority and journaled ``insert_one`` of a record's size. Runs of
+the two are interleaved, and medians are taken, because machines drift.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.adk.agents import LlmAgent
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.genai import types
+from pymongo import AsyncMongoClient, WriteConcern
+
+from durable_adk import App
+from durable_adk.engine.ports import NoFaults, Write
+from durable_adk.testing import ScriptedModel, calls, says
+
+DATABASE = f"durable_adk_bench_{uuid.uuid4().hex[:8]}"
+WORD = "the quick brown fox jumps over the lazy dog "
+
+
+def look(q: str) -> dict[str, str]:
+    """Look something up."""
+    return {"found": q, "text": WORD * 2}
+
+
+def pay(cents: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+def later(q: str) -> None:
+    """Answer later."""
+
+
+def agent(
+    pairs: int, *, delay: float = 0.0, then: Any = None, tools: list[Any] | None = None
+) -> Any:
+    """``pairs`` model and tool calls one after the other, then an end (or a wait and an end)."""
+    end = [says("the end")] if then is None else [then, says("the end")]
+    script = [*(calls(("look", {"q": f"question {i}"})) for i in range(pairs)), *end]
+    return LlmAgent(
+        name="worker",
+        model=ScriptedModel(script=script, delay=delay),
+        tools=[look, FunctionTool(pay, require_confirmation=True), *(tools or [])],
+    )
+
+
+def durable(root: Any, *, faults: Any = None, mode: str = "restore") -> App:
+    config = {"features": {"durable_workflow": True}, "replay": {"mode": mode}}
+    return App(
+        "bench",
+        root_agent=root,
+        config=config,
+        mongodb=os.environ["MONGODB_URI"],
+        database=DATABASE,
+        faults=faults,
+    )
+
+
+async def plain(root: Any) -> None:
+    service = InMemorySessionService()
+    runner = Runner(agent=root, app_name="bench", session_service=service)
+    session = uuid.uuid4().hex
+    await service.create_session(app_name="bench", user_id="u", session_id=session)
+    message = types.Content(role="user", parts=[types.Part(text="go")])
+    async for _ in runner.run_async(user_id="u", session_id=session, new_message=message):
+        pass
+
+
+async def timed(run: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await run()
+    return time.perf_counter() - began
+
+
+async def raw_insert(size: int = 400, times: int = 200) -> float:
+    """Seconds of one majority and journaled insert of ``size`` bytes: the median."""
+    client: AsyncMongoClient[Any] = AsyncMongoClient(os.environ["MONGODB_URI"])
+    async with client:
+        rows = client[DATABASE].get_collection(
+            "raw", write_concern=WriteConcern("majority", j=True)
+        )
+        taken = [
+            await timed(lambda: rows.insert_one({"_id": uuid.uuid4().hex, "text": "x" * size}))
+            for _ in range(times)
+        ]
+    return statistics.median(taken)
+
+
+def report(what: str, value: str, budget: str, *, met: bool | None) -> None:
+    mark = {True: "met", False: "MISSED", None: ""}[met]
+    print(f"{what:58s} {value:>22s}   budget {budget:22s} {mark}", flush=True)
+
+
+async def bench_calls() -> None:
+    """Added time per recorded call on a fresh run, as a multiple of one raw insert."""
+    pairs, rounds = 20, 7
+    added, raws = [], []
+    async with durable(agent(pairs)) as app:
+        await app.invoke(user_id="u", message="warm up")
+        await plain(agent(pairs))
+        for _ in range(rounds):
+            raws.append(await raw_insert(times=60))
+            without = await timed(lambda: plain(agent(pairs)))
+            with_us = await timed(lambda: app.invoke(user_id="u", message="go"))
+            added.append((with_us - without) / (2 * pairs + 1))
+    ratio = statistics.median(a / r for a, r in zip(added, raws, strict=True))
+    print(
+        f"one raw insert {statistics.median(raws) * 1000:.2f} ms,"
+        f" added per call {statistics.median(added) * 1000:.2f} ms ({pairs} pairs)"
+    )
+    report("added time per recorded call", f"{ratio:.2f} x raw", "<= 0.65 x raw", met=ratio <= 0.65)
+
+
+async def bench_throughput() -> None:
+    """32 executions at once against plain ADK."""
+    for delay, budget in ((0.05, 0.85), (0.0, None)):
+        ratios = []
+        async with durable(agent(10, delay=delay)) as app:
+            await app.invoke(user_id="u", message="warm up")
+
+            async def ours(app: App = app) -> None:
+                await asyncio.gather(*(app.invoke(user_id="u", message="go") for _ in range(32)))
+
+            async def theirs(delay: float = delay) -> None:
+                await asyncio.gather(*(plain(agent(10, delay=delay)) for _ in range(32)))
+
+            for _ in range(3):
+                without = await timed(theirs)
+                ratios.append(without / await timed(ours))
+        ratio = statistics.median(ratios)
+        met = None if budget is None else ratio >= budget
+        shown = "none" if budget is None else f">= {budget:.0%}"
+        report(
+            f"32 at once, model of {delay * 1000:.0f} ms, 10 pairs each",
+            f"{ratio:.0%} of plain ADK",
+            shown,
+            met=met,
+        )
+
+
+async def bench_resume() -> None:
+    """From the answer to the end, with so many recorded calls before the wait."""
+    taken = {}
+    for recorded in (100, 400, 1000):
+        root = agent(recorded // 2, then=calls(("pay", {"cents": 1})))
+        async with durable(root) as app:
+            samples = []
+            for _ in range(3 if recorded < 1000 else 1):
+                out = await app.invoke(user_id="u", message="go")
+                answers = {wait.id: {"confirmed": True} for wait in out.waits}
+                samples.append(await timed(lambda a=answers, o=out: app.resume(o.execution_id, a)))
+        taken[recorded] = statistics.median(samples)
+        met = taken[recorded] <= 0.5 if recorded == 1000 else None
+        report(
+            f"resume after {recorded} recorded calls",
+            f"{taken[recorded]:.2f} s",
+            "<= 0.5 s" if recorded == 1000 else "none",
+            met=met,
+        )
+    report("  t(400) / t(100)", f"{taken[400] / taken[100]:.1f}", "none (linear is 4)", met=None)
+
+
+async def bench_bytes() -> None:
+    """BSON bytes over all collections per recorded call, against the calls' own content."""
+    pairs = 100
+    async with durable(agent(pairs)) as app:
+        out = await app.invoke(user_id="u", message="go")
+        own = sum(
+            len(event.content.model_dump_json(exclude_none=True))
+            for event in out.events
+            if event.content
+        )
+    client: AsyncMongoClient[Any] = AsyncMongoClient(os.environ["MONGODB_URI"])
+    total = 0
+    async with client:
+        execution = await client[DATABASE]["durable_executions"].find_one({"eid": out.execution_id})
+        assert execution is not None
+        for name in ("activities", "steps", "payloads"):
+            query = {"_id": {"$regex": f"^{execution['run']}:"}}
+            async for row in await client[DATABASE][f"durable_{name}"].aggregate(
+                [{"$match": query}, {"$group": {"_id": 1, "b": {"$sum": {"$bsonSize": "$$ROOT"}}}}]
+            ):
+                print(f"  {name}: {row['b']} bytes")
+                total += row["b"]
+    count = 2 * pairs + 1
+    allowed = 400 + 1.2 * own / count
+    report(
+        "bytes stored per recorded call",
+        f"{total / count:.0f} B ({own / count:.0f} own)",
+        f"<= {allowed:.0f} B",
+        met=total / count <= allowed,
+    )
+
+
+class Counting(NoFaults):
+    """Counts writes by kind."""
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+
+    def before(self, write: Write) -> None:
+        if write is not Write.RENEW:
+            self.writes.append(write)
+
+
+async def bench_frontier() -> None:
+    """Raw writes that commit a frontier of ten waits."""
+    counting = Counting()
+    root = LlmAgent(
+        name="asker",
+        model=ScriptedModel(
+            script=[calls(*(("later", {"q": str(i)}) for i in range(10))), says("the end")]
+        ),
+        tools=[LongRunningFunctionTool(later)],
+    )
+    async with durable(root, faults=counting) as app:
+        out = await app.invoke(user_id="u", message="go")
+    assert len(out.waits) == 10
+    commit = [w for w in counting.writes if w in (Write.STEP, Write.FRONTIER, Write.CHUNK)]
+    report("frontier of 10 waits", f"{len(commit)} writes", "<= 2 writes", met=len(commit) <= 2)
+
+
+BENCHES = {
+    "calls": bench_calls,
+    "throughput": bench_throughput,
+    "resume": bench_resume,
+    "bytes": bench_bytes,
+    "frontier": bench_frontier,
+}
+
+
+async def main(names: list[str]) -> None:
+    try:
+        for name in names or list(BENCHES):
+            await BENCHES[name]()
+    finally:
+        client: AsyncMongoClient[Any] = AsyncMongoClient(os.environ["MONGODB_URI"])
+        async with client:
+            await client.drop_database(DATABASE)
+
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in BENCHES]
+    if unknown:
+        sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    asyncio.run(main(sys.argv[1:]))

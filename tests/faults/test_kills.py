@@ -1,0 +1,118 @@
+"""Killed before and after every write and in every body, an execution ends as if undisturbed.
+
+Every point of every case in both replay modes: ``scripts/faults.sh``. The ordinary run takes a
+seeded slice, and some kills with SIGKILL on fresh interpreters.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.catalogue import CASES
+from tests.support.lives import Case, Life, World, by_place
+
+WHOLE = os.environ.get("DURABLE_ADK_FAULTS") == "all"
+SEED = int(os.environ.get("DURABLE_ADK_SEED", "7"))
+SLICE = {"two confirmations and a question": 16, "ten tools": 16}
+OTHERS = 4
+
+
+@pytest.fixture
+def world(
+    replica_set_uri: str, database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> World:
+    return World(uri=replica_set_uri, database=database, folder=tmp_path, mode=request.param)
+
+
+def points(undisturbed: Life, name: str) -> list[tuple[int, int]]:
+    found = [
+        (attempt, point)
+        for attempt, reached in enumerate(undisturbed.reached, 1)
+        for point in range(1, len(reached) + 1)
+    ]
+    if not WHOLE:
+        random.Random(f"{SEED} {name}").shuffle(found)
+        found = sorted(found[: SLICE.get(name, OTHERS)])
+    return found
+
+
+def differences(case: Case, undisturbed: Life, life: Life, cut: str) -> list[str]:
+    """How a killed life differs from the undisturbed one; ``cut`` is the point of the kill."""
+    found = []
+    if life.status != undisturbed.status:
+        found.append(f"status {life.status}, not {undisturbed.status}")
+    if life.output != undisturbed.output:
+        found.append(f"output {life.output}, not {undisturbed.output}")
+    if life.state != undisturbed.state:
+        found.append(f"state {life.state}, not {undisturbed.state}")
+    ours, theirs = by_place(life.events), by_place(undisturbed.events)
+    for place in sorted(set(ours) | set(theirs), key=str):
+        if ours.get(place) != theirs.get(place):
+            found.append(f"events of {place}: {ours.get(place)}, not {theirs.get(place)}")
+    ids = [event["id"] for event in life.events]
+    if len(set(ids)) != len(ids):
+        found.append("event ids repeat")
+    missing = undisturbed.ledger - life.ledger
+    again = life.ledger - undisturbed.ledger
+    allowed = case.in_flight
+    if missing:
+        found.append(f"never ran: {dict(missing)}")
+    if sum(again.values()) > allowed or any(n > 1 for n in again.values()):
+        found.append(f"ran again: {dict(again)} (killed {cut})")
+    return found
+
+
+@pytest.mark.parametrize("world", ["restore", "walk"], indirect=True)
+@pytest.mark.parametrize("name", CASES)
+def test_a_kill_anywhere_changes_nothing(
+    world: World, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    case = CASES[name]
+    undisturbed = world.live(case)
+    assert set(undisturbed.status) == {"completed"}
+    bad: list[str] = []
+    kills = 0
+    for attempt, point in points(undisturbed, name):
+        life = world.live(case, kill=(attempt, point))
+        kills += life.killed_at is not None
+        cut = undisturbed.reached[attempt - 1][point - 1]
+        bad += [f"{attempt}.{point} {cut}: {d}" for d in differences(case, undisturbed, life, cut)]
+    record_property("kills", kills)
+    assert not bad, f"{len(bad)} differences:\n" + "\n".join(bad[:20])
+    assert kills, "no kill was reached"
+
+
+SIGKILLS = 20 if WHOLE else 4
+
+
+@pytest.mark.parametrize("world", ["restore"], indirect=True)
+@pytest.mark.parametrize("name", list(SLICE))
+def test_sigkill_of_a_fresh_interpreter_changes_nothing(world: World, name: str) -> None:
+    case = CASES[name]
+    undisturbed = world.live(case)
+    found = [
+        (attempt, point)
+        for attempt, reached in enumerate(undisturbed.reached, 1)
+        for point in range(1, len(reached) + 1)
+    ]
+    random.Random(f"{SEED} sigkill {name}").shuffle(found)
+    for attempt, point in found[: SIGKILLS // 2]:
+        life = world.live(case, kill=(attempt, point), sigkill_of=name)
+        cut = undisturbed.reached[attempt - 1][point - 1]
+        assert life.killed_at is not None, f"{attempt}.{point} {cut} was not reached"
+        assert differences(case, undisturbed, life, cut) == []
+
+
+def test_the_comparison_sees_a_body_that_ran_twice() -> None:
+    """The check itself can fail."""
+    case = CASES["nested workflow"]
+    once, twice = Life(status=["completed"]), Life(status=["completed"])
+    once.ledger = collections.Counter({("tool", "pay", 1): 1})
+    twice.ledger = collections.Counter({("tool", "pay", 1): 3})
+    assert differences(case, once, twice, "in: tool pay")
