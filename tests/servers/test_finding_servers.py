@@ -100,7 +100,7 @@ def test_a_database_on_a_given_server_is_dropped_and_others_stay(standalone_uri:
 def test_a_container_takes_writes_when_it_is_found(container: None, kind: mongo.Kind) -> None:
     with ExitStack() as resources:
         uri = mongo.start_container(kind, resources)
-        with MongoClient(uri, serverSelectionTimeoutMS=2000) as client:
+        with MongoClient(uri, serverSelectionTimeoutMS=10_000) as client:
             client.get_database("smoke").things.insert_one({})
         assert mongo.kind_of(uri) is kind
 

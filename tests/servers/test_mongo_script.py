@@ -30,7 +30,7 @@ def start(name: str, *options: str) -> str:
 
 def test_a_replica_set_of_one_takes_writes_with_majority_when_start_returns(name: str) -> None:
     uri = start(name)
-    with MongoClient(uri, w="majority", journal=True, serverSelectionTimeoutMS=2000) as client:
+    with MongoClient(uri, w="majority", journal=True, serverSelectionTimeoutMS=10_000) as client:
         client.get_database("smoke").things.insert_one({"_id": 1})
         with client.start_session() as session, session.start_transaction():
             client.get_database("smoke").things.insert_one({"_id": 2}, session=session)
@@ -72,7 +72,7 @@ def test_what_a_killed_mongod_left_is_replaced(name: str) -> None:
     first = start(name, "--standalone")
     pid = int((ROOT / ".durable" / "mongo" / name / "member-0" / "pid").read_text())
     os.kill(pid, 9)
-    with MongoClient(start(name, "--standalone"), serverSelectionTimeoutMS=2000) as client:
+    with MongoClient(start(name, "--standalone"), serverSelectionTimeoutMS=10_000) as client:
         assert client.admin.command("ping")["ok"] == 1
     assert first
 

@@ -25,6 +25,7 @@ MONGO_SCRIPT = ROOT / "scripts" / "mongo.sh"
 RUN_VARIABLE = "DURABLE_TEST_RUN"
 CONTAINER_IMAGE = "mongo:7.0"
 CONTAINER_PORT = 27017
+CONTAINER_START_MS = 30_000
 START_TIMEOUT_S = 50
 ANSWER_WITHIN_MS = 5000
 
@@ -139,22 +140,18 @@ def start_container(kind: Kind, resources: ExitStack) -> str:
     except Exception as error:  # docker and testcontainers share no base error
         raise NoServer(f"no container: {error}") from error
     uri = f"mongodb://{host}/?directConnection=true"
-    if kind is Kind.REPLICA_SET:
-        _initiate_alone(uri)
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(uri, serverSelectionTimeoutMS=CONTAINER_START_MS) as client:
+        if kind is Kind.REPLICA_SET:
+            # Its one member is known by its name inside the container.
+            member = {"_id": 0, "host": f"localhost:{CONTAINER_PORT}"}
+            client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+        wait_until_writable(client)
     return uri
 
 
-def _initiate_alone(uri: str) -> None:
-    """Make a one-member set whose member is known by its name inside the container."""
-    member = {"_id": 0, "host": f"localhost:{CONTAINER_PORT}"}
-    client: MongoClient[dict[str, Any]]
-    with MongoClient(uri, serverSelectionTimeoutMS=30_000) as client:
-        client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
-        wait_until_writable(client)
-
-
 def wait_until_writable(client: MongoClient[dict[str, Any]]) -> None:
-    """Return when a freshly initiated server is primary. A test's own timeout bounds it."""
+    """Return when a fresh server is up (and primary). A test's own timeout bounds it."""
     while not client.admin.command("hello").get("isWritablePrimary"):
         time.sleep(0.05)
 
