@@ -226,8 +226,8 @@ class Attempt:
             await self.halt(
                 ReplayMismatch(
                     call.position.text,
-                    recorded=f"{record.name} with input {record.request}",
-                    asked=f"{call.asked or call.name} (input {call.request})",
+                    recorded=f"{record.name} with another input ({record.request or 'unknown'})",
+                    asked=f"{call.asked or call.name} ({call.request or 'unknown'})",
                 )
             )
         _log.warning(

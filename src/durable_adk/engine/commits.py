@@ -260,6 +260,7 @@ class Settlement:
             execution.attempt,
             type(error).__name__,
             extra={"execution_id": execution.execution_id},
+            exc_info=error,  # the caller gets its text only
         )
         if ran is not None:
             await ran.settle()

@@ -88,14 +88,22 @@ class Guard:
 class Keeper:
     """Renews the leases of this process. Bound to the event loop that starts it."""
 
-    def __init__(self, store: Store, *, clock: Clock, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        settings: EngineSettings,
+        renew_every_s: float | None = None,
+    ) -> None:
+        """``renew_every_s`` is a third of the lease unless a test is in a hurry."""
         self._store = store
         self._clock = clock
         self._ttl_ms = settings.lease_ttl_ms
         self._max_block_s = settings.max_block_s
         ttl_s = settings.lease_ttl_ms / 1000
-        self._every_s = ttl_s / 3
-        self._retry_s = ttl_s / 30
+        self._every_s = renew_every_s or ttl_s / 3
+        self._retry_s = self._every_s / 10
         self._good_for_s = ttl_s - max(1.0, ttl_s / 10)
         self._guards: set[Guard] = set()
         self._lock = threading.Lock()

@@ -185,8 +185,11 @@ class _Run:
         finally:
             if not attempt.ending.is_death:
                 await attempt.settle()
+        left = None if task.cancelled() else task.exception()
         if attempt.fatal is not None:
             raise attempt.fatal
+        if left is not None:
+            raise left
         if task.cancelled():
             raise RunCancelled("the run was cancelled from inside")
         return task.result()
