@@ -13,6 +13,7 @@ from typing import Any
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.ports import Play, Program, Quiet
 from durable_adk.model.execution import History
+from durable_adk.model.failure import RecordedFailure
 
 
 class Failures(Program):
@@ -37,6 +38,20 @@ class Failures(Program):
         play = self._program.begin(attempt, history)
         seen = self._watched.get(attempt.execution.execution_id)
         return play if seen is None else _Watched(play, seen)
+
+
+def original(error: BaseException) -> BaseException:
+    """The object that user code raised, if this is what was recorded of it.
+
+    A failure is handed on as its record tells it, raised from the one that was recorded.
+    """
+    cause = error.__cause__
+    while cause is not None and (
+        isinstance(error, RecordedFailure)
+        or (type(error) is type(cause) and error.args == cause.args)
+    ):
+        error, cause = cause, cause.__cause__
+    return error
 
 
 class _Watched:

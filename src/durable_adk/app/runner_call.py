@@ -11,6 +11,7 @@ from typing import Any
 from durable_adk.adk import runner_base
 from durable_adk.app import checks, show
 from durable_adk.app.call_answers import answers_to
+from durable_adk.app.failures import original
 from durable_adk.app.lifecycle import Opened
 from durable_adk.app.reads import events_of
 from durable_adk.app.requests import checked_request
@@ -140,5 +141,5 @@ class RunnerCall:
             return
         own = [error for error in raised if not isinstance(error, LeaseLost)]
         if own:
-            raise own[-1]
+            raise original(own[-1])
         show.outcome_of(execution, ()).raise_for_status()
