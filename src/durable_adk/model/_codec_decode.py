@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from durable_adk.errors import CorruptHistory
@@ -139,7 +139,7 @@ def _model(cls: Any, tagged: _Tagged) -> object:
         "__dict__": values,
         "__pydantic_fields_set__": set(*tagged.get("$set", [given | extra.keys()])),
     }
-    if not issubclass(cls, RootModel):
+    if not cls.__pydantic_root_model__:  # importing RootModel would load a module for its sake
         allows_extra = cls.model_config.get("extra") == "allow"
         state["__pydantic_extra__"] = extra if allows_extra else None
         state["__pydantic_private__"] = _private(cls, tagged.get("$private", {}))

@@ -1,0 +1,93 @@
+"""``durable_adk.testing``: a MongoDB in memory, a clock, faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from durable_adk import App
+from durable_adk.testing import FaultPlan, ManualClock, Write, memory_client
+from tests.app import agents
+from tests.app.agents import yes
+from tests.app.conftest import ON
+from tests.support.mongo import ROOT
+
+
+def test_each_client_in_memory_is_a_new_mongodb() -> None:
+    assert memory_client() is not memory_client()
+
+
+def test_a_fault_strikes_at_the_nth_reach_of_its_point() -> None:
+    plan = FaultPlan().fail("before frontier", KeyError("now"), at=2)
+    plan.before(Write.FRONTIER)
+    plan.before(Write.END)
+    with pytest.raises(KeyError, match="now"):
+        plan.before(Write.FRONTIER)
+    plan.before(Write.FRONTIER)
+    assert plan.reached == ["before frontier", "before end", "before frontier", "before frontier"]
+
+
+def test_a_body_is_a_point_before_and_after_it_ran() -> None:
+    plan = FaultPlan().fail("ran tool:pay", ValueError("lost"))
+    plan.body("tool", "pay", ran=False)
+    plan.body("tool", "look", ran=True)
+    with pytest.raises(ValueError, match="lost"):
+        plan.body("tool", "pay", ran=True)
+
+
+def test_renewals_are_no_points() -> None:
+    plan = FaultPlan()
+    plan.before(Write.RENEW)
+    assert not plan.after(Write.RENEW)
+    assert plan.reached == []
+
+
+@pytest.mark.parametrize(("sigkill", "code"), [(False, 9), (True, -signal.SIGKILL)])
+def test_a_process_is_ended_without_cleanup(sigkill: bool, code: int) -> None:
+    program = (
+        "import atexit; atexit.register(print, 'cleaned up')\n"
+        "from durable_adk.testing import FaultPlan, Write\n"
+        f"plan = FaultPlan().kill('after end', sigkill={sigkill})\n"
+        "plan.before(Write.END); plan.after(Write.END)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+
+
+async def once(plan: FaultPlan) -> tuple[Any, agents.Log]:
+    """A run with a frontier, under a plan; what it ends with, and what ran."""
+    log: agents.Log = []
+    app = App(
+        "desk",
+        root_agent=agents.two_and_a_question(log),
+        config=ON,
+        mongodb=memory_client(),
+        clock=ManualClock(),
+        faults=plan,
+    )
+    async with app:
+        out = await app.invoke(user_id="u", session_id="s", execution_id="e", message="go")
+        out = await app.resume("e", yes(*out.waits))
+        return (out.status, out.output, [event.id for event in out.events]), sorted(log)
+
+
+async def test_a_reply_that_is_lost_changes_nothing() -> None:
+    plan = FaultPlan()
+    undisturbed = await once(plan)
+    assert undisturbed[0][0] == "completed"
+    writes = {point.removeprefix("after ") for point in plan.reached if point.startswith("after")}
+    assert {"begin", "frontier", "answer", "continue", "end", "outcomes", "step"} <= writes
+    for write in Write:
+        if write.name.lower() in writes:
+            assert await once(FaultPlan().lose_reply(write)) == undisturbed, write
