@@ -60,10 +60,7 @@ def _database(value: object) -> str:
 
 
 def _prefix(value: object) -> str:
-    if (
-        isinstance(value, str)
-        and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", value)
-    ):
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", value):
         return value
     raise Refused(
         f"{value!r} is no prefix: a letter or '_', then at most 63 letters, digits, '_' or '-'"
