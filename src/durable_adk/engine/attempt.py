@@ -209,8 +209,6 @@ class Attempt:
                 ReplayMismatch(position.text, recorded=record.position, asked=position.text)
             )
         if record.status is RecordStatus.IN_DOUBT:
-            if position.text in self.records.abandoned:
-                await self._abandoned(call)
             await self.halt(in_doubt(record))
         differs = record.request and call.request and record.request != call.request
         if differs or (position.kind is Kind.TOOL and record.name != call.name):
