@@ -554,3 +554,32 @@ async def test_a_token_of_the_future_commits_nothing(bench: Bench) -> None:
     with pytest.raises(LeaseLost):
         await end(bench, future)
     assert await bench.read(e) == before
+
+
+# ---------------------------------------------------------------------- content once
+
+
+async def test_a_step_comes_with_the_bodies_that_its_events_refer_to(bench: Bench) -> None:
+    store = await bench.rival(spill_above=500)
+    e = await bench.begin()
+    records = [record(n, body=json.dumps("x" * 300 * n)) for n in range(1, 6)]
+    await store.insert_outcomes(e.run, records)
+    refs = (records[4].slot, records[1].slot)
+    bodies = {records[4].slot: records[4].body, records[1].slot: records[1].body}
+    step = step_of(e, records=tuple(r.slot for r in records), refs=refs, bodies=bodies)
+    await end(bench, e, step)
+    assert await store.load_steps(await bench.read(e)) == (step,)
+    following = await bench.begin("e2")
+    assert (await store.load_history(following, max_turns=None)).turns[0].steps == (step,)
+
+
+async def test_a_record_that_a_steps_events_refer_to_and_is_missing_is_corruption(
+    bench: Bench,
+) -> None:
+    e = await bench.begin()
+    one = record()
+    await bench.store.insert_outcomes(e.run, [one])
+    await end(bench, e, step_of(e, records=(one.slot,), refs=(one.slot,)))
+    await bench.collection("activities").delete_one({"_id": f"{e.run}:{one.slot}"})
+    with pytest.raises(CorruptHistory, match="refers to it and it is missing"):
+        await bench.store.load_steps(await bench.read(e))

@@ -66,7 +66,7 @@ INDEXES: Final = (
     Index(
         collection=EXECUTIONS,
         name="inbox",
-        keys=(("ns", 1), ("app", 1), ("waiting_since", 1)),
+        keys=(("ns", 1), ("app", 1), ("waiting_since", 1), ("_id", 1)),
         where={"waiting": True},
         serves="open waits, oldest first",
     ),
@@ -86,7 +86,7 @@ INDEXES: Final = (
     Index(
         collection=SESSIONS,
         name="users",
-        keys=(("ns", 1), ("app", 1), ("user", 1), ("created_at", 1)),
+        keys=(("ns", 1), ("app", 1), ("user", 1), ("created_at", 1), ("_id", 1)),
         serves="a user's sessions, oldest first",
     ),
     Index(

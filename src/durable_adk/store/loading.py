@@ -120,7 +120,8 @@ class Loading(Part):
         found: dict[str, Envelope] = {}
         for batch in _batches(keys):
             for doc in await self._core.find(session, ACTIVITIES, filters.by_ids(batch)):
-                found[doc["_id"]] = doc["body"]
+                if "body" in doc:
+                    found[doc["_id"]] = doc["body"]
         missing = [key for key in keys if key not in found]
         if missing:
             raise CorruptHistory(
