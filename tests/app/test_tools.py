@@ -10,8 +10,9 @@ import pytest
 from google.adk.tools.function_tool import FunctionTool
 
 from durable_adk import App, ConfigError, durable_tool
-from durable_adk.app.tools import MARK
+from durable_adk.model.activity import POLICY_MARK as MARK
 from durable_adk.model.activity import UnknownOutcome
+from durable_adk.testing import FaultPlan
 from tests.app import agents
 from tests.app.conftest import ON, MakeApp
 
@@ -121,6 +122,48 @@ async def test_a_policy_of_the_file_reaches_the_tool(make_app: MakeApp) -> None:
     app = make_app(agents.plain_payer(log), config=with_policy("fail"))
     out = await app.invoke(user_id="u", message="pay")
     assert (out.status, log) == ("completed", [("pay", 1)])
+
+
+def marked() -> Any:
+    return durable_tool(on_unknown_outcome="fail")(fresh())
+
+
+POLICIES: dict[str, tuple[Any, dict[str, Any], bool]] = {
+    "a plain function": (fresh(), ON, False),
+    "a marked function": (marked(), ON, True),
+    "a tool over a marked function": (FunctionTool(marked()), ON, True),
+    "a marked tool": (durable_tool(on_unknown_outcome="fail")(FunctionTool(fresh())), ON, True),
+    "a name in the file": (fresh(), with_policy("fail"), True),
+    "a mark, overruled by the file": (marked(), with_policy("rerun"), False),
+}
+
+
+@pytest.mark.parametrize("case", POLICIES)
+async def test_a_tool_that_must_not_run_twice_has_its_intent_stored(
+    make_app: MakeApp, case: str
+) -> None:
+    tool, config, has_intent = POLICIES[case]
+    agent = agents.plain_payer([])
+    agent.tools = [tool]
+    plan = FaultPlan()
+    await make_app(agent, config=config, faults=plan).invoke(user_id="u", message="pay")
+    assert ("before intent" in plan.reached) is has_intent
+
+
+async def test_a_registered_policy_reaches_the_tool(make_app: MakeApp) -> None:
+    plan = FaultPlan()
+    app, agent = make_app(faults=plan), agents.plain_payer([])
+    app.tool(on_unknown_outcome="fail")(fresh())
+    app.entrypoint(lambda: agent)
+    agent.tools = app.tools()
+    await app.invoke(user_id="u", message="pay")
+    assert "before intent" in plan.reached
+
+
+async def test_a_registered_tool_that_no_agent_has_is_no_mistake(make_app: MakeApp) -> None:
+    app = make_app(agents.talker())
+    app.tool(fresh())
+    await app.open()
 
 
 async def test_code_and_file_may_not_contradict_each_other(make_app: MakeApp) -> None:

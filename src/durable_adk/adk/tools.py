@@ -19,10 +19,11 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam
 from durable_adk.adk import events as stored
 from durable_adk.adk.scope import Scope, bound, current
+from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import POLICY_MARK, Kind, RecordStatus, UnknownOutcome
 from durable_adk.model.position import Position
 
 
@@ -38,6 +39,18 @@ def wrap(adk_call: Any) -> Any:
         return await _recorded(adk_call, tool, args, tool_context, agent)
 
     return _call_tool_async
+
+
+def _policy(stage: Stage, tool: BaseTool) -> UnknownOutcome:
+    """By the tool's name in the App or its configuration, else by its mark or its function's."""
+    named = stage.policies.get(tool.name)
+    if named is not None:
+        return named
+    for marked in (tool, getattr(tool, "func", None)):
+        mark = getattr(marked, POLICY_MARK, None)
+        if isinstance(mark, UnknownOutcome):
+            return mark
+    return UnknownOutcome.RERUN
 
 
 async def _recorded(
@@ -58,7 +71,7 @@ async def _recorded(
             request=request,
             asked=asked,
             node_path=agent.node_path,
-            policy=stage.policies.get(tool.name, UnknownOutcome.RERUN),
+            policy=_policy(stage, tool),
         )
     )
     if isinstance(admitted, Replayed):

@@ -20,7 +20,8 @@ from durable_adk.app.sessions import Sessions
 from durable_adk.app.streams import stream
 from durable_adk.app.work import AppWorker
 from durable_adk.engine.ports import Clock, Faults, Sink
-from durable_adk.model.execution import Execution
+from durable_adk.errors import Unavailable
+from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import checked_id
 
 
@@ -384,4 +385,10 @@ class App(Building):
         raise checks.not_yet("app.import_", "Point the App at the database that holds the data.")
 
     async def _outcome(self, opened: Opened, execution: Execution) -> Outcome:
+        if execution.status is Status.RUNNING:  # this App was closed while it waited
+            raise Unavailable(
+                f"execution {execution.execution_id!r}",
+                "goes on in another process",
+                "The same call again waits for its outcome.",
+            )
         return show.outcome_of(execution, await events_of(opened, execution))

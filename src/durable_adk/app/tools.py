@@ -7,13 +7,10 @@ from typing import Any, Literal, TypeVar, overload
 
 from durable_adk.app.checks import not_yet
 from durable_adk.errors import ConfigError
-from durable_adk.model.activity import UnknownOutcome
+from durable_adk.model.activity import POLICY_MARK, UnknownOutcome
 
 ToolT = TypeVar("ToolT")
 Policy = Literal["rerun", "fail", "ask"]
-
-MARK = "__durable_policy__"
-"""Attribute of a marked function or tool: its ``UnknownOutcome``."""
 
 
 @overload
@@ -62,7 +59,7 @@ def durable_tool(
     def mark(tool: ToolT) -> ToolT:
         tool_name("durable_tool", tool)
         try:
-            setattr(tool, MARK, policy)
+            setattr(tool, POLICY_MARK, policy)
         except (AttributeError, TypeError):
             raise ConfigError(
                 f"durable_tool: {tool!r}",
@@ -148,11 +145,16 @@ class ToolRegistry:
         Raises:
             ConfigError: the code and the configuration say different things about one tool.
         """
-        policies = {name: policy for name, (_tool, policy) in self._tools.items()}
+        # The default says nothing: a registered tool that no agent has is no mistake then.
+        policies: dict[str, UnknownOutcome] = {
+            name: policy
+            for name, (_tool, policy) in self._tools.items()
+            if policy is not UnknownOutcome.RERUN
+        }
         for name, text in configured.items():
             policy = UnknownOutcome(text)
             here = policies.get(name)
-            if here is not None and here not in (UnknownOutcome.RERUN, policy):
+            if here is not None and here is not policy:
                 raise ConfigError(
                     f"{source}: tools.{name}.on_unknown_outcome",
                     f"is {text}, and the code says {here.value}",

@@ -43,6 +43,10 @@ class UnknownOutcome(enum.Enum):
     ASK = "ask"
 
 
+POLICY_MARK = "__durable_policy__"
+"""Attribute of a function or tool that ``durable_tool`` marked: its ``UnknownOutcome``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One document of the ``activities`` collection.
