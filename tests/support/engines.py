@@ -34,7 +34,11 @@ TTL_MS = 30_000
 
 
 def ask(
-    step: int, place: int = 0, kind: WaitKind = WaitKind.INPUT, schema: object = None
+    step: int,
+    place: int = 0,
+    kind: WaitKind = WaitKind.INPUT,
+    schema: object = None,
+    expires_at: int | None = None,
 ) -> WaitRequest:
     """The wait that a scripted step leaves at a place."""
     position = Position(step, f"agent#1/n{place}#1", 1, Kind.WAIT, 1)
@@ -50,6 +54,7 @@ def ask(
         isolation_scope=None,
         author=f"n{place}",
         content=encode({"message": "?", "response_schema": schema}),
+        expires_at=expires_at,
     )
 
 

@@ -315,12 +315,12 @@ class Engine(Catalog):
 
     async def recover(self, limit: int = 100) -> tuple[Execution, ...]:
         """Go on with up to ``limit`` executions that are due, each to its next stop: one pass."""
-        return await self._opened().recovery.once(limit)
+        return await self._opened().recovery.once(_at_least_one("limit", limit))
 
     def worker(self, *, concurrency: int = AT_ONCE) -> Worker:
         """What keeps doing it: ``await worker.run()`` until ``worker.stop()``."""
-        parts = self._opened()
-        return Worker(parts.attempts, parts.recovery, self.settings, concurrency=concurrency)
+        parts, at_once = self._opened(), _at_least_one("concurrency", concurrency)
+        return Worker(parts.attempts, parts.recovery, self.settings, concurrency=at_once)
 
     # ------------------------------------------------------------ waiting
 
@@ -350,6 +350,13 @@ class _Parts:
     attempts: Attempts
     following: Following
     recovery: Recovery
+
+
+def _at_least_one(what: str, number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        # MongoDB takes a limit of 0 for none at all.
+        raise ConfigError(what, f"expected a whole number from 1, got {number!r}")
+    return number
 
 
 def _session_of(execution_id: str) -> str:

@@ -213,8 +213,12 @@ def test_a_value_that_breaks_the_response_schema_is_refused_with_its_place() -> 
     ],
 )
 def test_a_schema_that_cannot_be_used_refuses_instead_of_breaking_or_fetching(
-    schema: object,
+    schema: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        pytest.fail("a schema made this process fetch something")
+
+    monkeypatch.setattr("urllib.request.urlopen", fetched)
     problem = problem_with(wait(schema=schema), "x")
     assert problem is not None
     assert problem.startswith("its response schema")

@@ -278,6 +278,22 @@ async def test_a_message_to_a_running_session_is_refused(here: World) -> None:
     assert (await running).status is Status.COMPLETED
 
 
+async def test_a_message_does_not_steal_the_session_from_an_attempt_of_this_process(
+    here: World,
+) -> None:
+    program = ScriptedProgram()
+    gate = program.gate(1)
+    engine = await here.engine(program)
+    running = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    here.pass_lease()  # the loop was blocked: its next renewal gives the right back
+    with pytest.raises(SessionBusy, match="'x' is running"):
+        await engine.invoke(here.message("another"))
+    assert (await engine.get("x")).token == 1
+    gate.opened.set()
+    assert (await running).status is Status.COMPLETED
+
+
 async def test_of_many_messages_to_one_session_at_once_one_runs(here: World) -> None:
     program = ScriptedProgram().asks(1, ask(1))
     engines = [await here.engine(program) for _ in range(2)]
@@ -437,6 +453,42 @@ async def test_a_caller_whose_lease_is_lost_waits_until_the_new_owner_is_done(
     assert not caller.done()
     other_gate.opened.set()
     assert (await caller,) == await taking_over
+
+
+async def test_a_caller_gets_the_failure_of_another_owners_attempt_and_does_not_repeat_it(
+    here: World,
+) -> None:
+    program = ScriptedProgram()
+    entered, fail = asyncio.Event(), asyncio.Event()
+
+    async def fails(_: list[object]) -> None:
+        entered.set()
+        await fail.wait()
+        raise RuntimeError("no")
+
+    program.steps[1] = fails
+    owner, other = await here.engine(program), await here.engine(program)
+    message = here.message(execution_id="x")
+    owning = asyncio.create_task(owner.invoke(message))
+    await entered.wait()
+    waiting = asyncio.create_task(other.invoke(message))
+    await asyncio.sleep(0.02)
+    fail.set()
+    outcomes = await asyncio.gather(owning, waiting)
+    assert [o.status for o in outcomes] == [Status.QUEUED] * 2
+    assert [o.error.message for o in outcomes if o.error] == ["no"] * 2
+    assert program.entries(1) == 1
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_the_callers(here: World) -> None:
+    engine = await here.engine(ScriptedProgram())
+
+    async def times_out(*_: object) -> Execution:
+        raise TimeoutError("something else")
+
+    engine._opened().attempts._run = times_out
+    with pytest.raises(TimeoutError, match="something else"):
+        await engine.invoke(here.message(), timeout=60)
 
 
 async def test_a_caller_outlives_two_dead_owners(here: World) -> None:

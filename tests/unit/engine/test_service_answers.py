@@ -326,6 +326,18 @@ async def test_an_execution_that_was_given_up_takes_no_answers(here: World) -> N
         await engine.answer(second, 1)
 
 
+async def test_an_answer_to_an_expired_wait_is_refused(here: World) -> None:
+    at = here.clock.estimate() + 100
+    program = ScriptedProgram().asks(1, ask(1, 0, expires_at=at), ask(1, 1))
+    engine = await here.engine(program)
+    first, second = ids(await asked(engine, here))
+    here.clock.advance(101)
+    for call in (engine.resume("x", {first: 1, second: 2}), engine.answer(first, 1)):
+        with pytest.raises(WaitClosed, match="expired"):
+            await call
+    assert (await engine.answer(second, 2)).open == 1
+
+
 async def test_the_answer_is_kept_when_the_next_step_fails_and_the_same_call_goes_on(
     here: World,
 ) -> None:

@@ -185,6 +185,31 @@ async def test_cancel_racing_the_last_answer_ends_or_completes_but_never_both(
     assert program.entries(2) <= 1
 
 
+async def test_who_takes_over_in_the_moment_of_cancelling_ends_it_as_cancelled(
+    here: World,
+) -> None:
+    store = here.new_store()
+    program, late = ScriptedProgram(), ScriptedProgram()
+    gate = program.gate(1)
+    engine, other = await here.engine(program, store=store), await here.engine(late)
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await gate.entered.wait()
+    claim, cancelling = store.claim_to_close, []
+
+    async def others_first(*args: object, **more: object) -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling.append(task.cancelling())
+        await other.recover()
+        return await claim(*args, **more)
+
+    store.claim_to_close = others_first
+    ended = await engine.cancel("x", "enough")
+    assert (ended.status, await caller) == (Status.CANCELLED, ended)
+    assert late.runs == []
+    assert cancelling == [0]  # the attempt's task ends it as one that nobody cancelled
+
+
 # ---------------------------------------------------------------- retry
 
 
@@ -255,6 +280,32 @@ async def test_closing_releases_what_outlasts_the_grace_and_it_is_due_at_once(
     program.steps.clear()
     (done,) = await other.recover()  # no lease has to run out
     assert done.status is Status.COMPLETED
+
+
+async def test_what_begins_while_the_engine_closes_is_released_without_running(
+    here: World,
+) -> None:
+    store = here.new_store()
+    program = ScriptedProgram()
+    engine, other = await here.engine(program, store=store), await here.engine(program)
+    begin, inserted, go_on = store.begin, asyncio.Event(), asyncio.Event()
+
+    async def slowly(new: object) -> object:
+        begun = await begin(new)
+        inserted.set()
+        await go_on.wait()
+        return begun
+
+    store.begin = slowly
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await inserted.wait()
+    closing = asyncio.create_task(engine.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert (await caller).status is Status.QUEUED
+    assert program.runs == []
+    assert [e.status for e in await other.recover()] == [Status.COMPLETED]
 
 
 async def test_closing_twice_and_opening_again_work(here: World) -> None:

@@ -216,3 +216,30 @@ async def test_a_worker_ends_when_it_cannot_look_any_more(here: World, look: str
     # What it ran is given back, not left behind.
     assert gate.cancelled == 1
     assert (await engine.get("x")).status is Status.QUEUED
+
+
+async def test_a_worker_that_is_stopped_while_it_looks_claims_nothing(here: World) -> None:
+    store = here.new_store()
+    program = ScriptedProgram()
+    engine = await here.engine(program, store=store)
+    await engine.submit(here.message(execution_id="x"))
+    worker, look = engine.worker(), store.list_due
+
+    async def stopped_meanwhile(*args: object, **more: object) -> object:
+        worker.stop()
+        return await look(*args, **more)
+
+    store.list_due = stopped_meanwhile
+    await worker.run()
+    assert (await engine.get("x")).attempt == 0
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "3", None])
+async def test_a_number_that_cannot_limit_anything_is_refused(here: World, bad: object) -> None:
+    engine = await here.engine(ScriptedProgram())
+    await engine.submit(here.message(execution_id="x"))
+    with pytest.raises(ConfigError, match="concurrency"):
+        engine.worker(concurrency=bad)
+    with pytest.raises(ConfigError, match="limit"):
+        await engine.recover(limit=bad)
+    assert (await engine.get("x")).attempt == 0
