@@ -13,6 +13,7 @@ from google.adk.apps import App as AdkApp
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.runners import InMemoryRunner, Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from durable_adk import (
@@ -117,7 +118,8 @@ async def test_it_yields_what_adk_yields(place: Place) -> None:
 
 async def test_partial_events_come_as_adk_yields_them() -> None:
     def speaker() -> Any:
-        return agents.talker([says("hel", partial=True), says("lo", partial=True), says("hello")])
+        speech = [says("hel", partial=True), says("lo", partial=True), says("hello")]
+        return Workflow(name="flow", edges=[(START, agents.talker(speech, mode="single_turn"))])
 
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     async with runner_of(speaker()) as runner:

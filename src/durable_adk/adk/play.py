@@ -125,6 +125,7 @@ class AdkPlay:
 
     def _emit(self, event: Event) -> None:
         if event.partial:
+            self._stage.attempt.emit("partial", event)
             text = stored.text_of(event.content)
             if text:
                 self._stage.attempt.emit("token", text)

@@ -260,12 +260,6 @@ def user_event(message: types.Content, invocation_id: str) -> Event:
     return Event(author="user", invocation_id=invocation_id, content=message)
 
 
-def partial_event(text: str, author: str, invocation_id: str) -> Event:
-    """A piece of text that streams by and is never stored."""
-    content = types.Content(role="model", parts=[types.Part(text=text)])
-    return Event(author=author, invocation_id=invocation_id, content=content, partial=True)
-
-
 def after_answer(events: Sequence[Event], ids: frozenset[str]) -> Sequence[Event]:
     """The events that came after an answer to one of these calls; all if there is none."""
     for index in range(len(events) - 1, -1, -1):

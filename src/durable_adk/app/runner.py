@@ -173,7 +173,6 @@ class DurableRunner(RunnerBase):
             opened = await self._lifecycle.opened()
             if not self._has_root:
                 self._take_root()
-            call.author = self.agent.name
             await call.prepare(opened)
             if yield_user_message and new_message is not None:
                 yield runner_base.user_event(new_message, call.execution_id)

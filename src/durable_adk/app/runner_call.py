@@ -29,7 +29,6 @@ class RunnerCall:
 
     Attributes:
         makes_sessions: Whether an unknown session is made.
-        author: Whose name partial events carry.
         execution_id: Known once ``prepare`` has run.
     """
 
@@ -41,13 +40,11 @@ class RunnerCall:
     message: Any
     state_delta: Mapping[str, Any] | None
     run_config: Any
-    author: str = ""
     execution_id: str = ""
     _answers: Mapping[str, object] | None = None
     _answered_calls: frozenset[str] = frozenset()
     _request: Request | None = None
     _yielded: int = field(default=0, init=False)
-    _has_partials: bool = field(default=False, init=False)
 
     async def prepare(self, opened: Opened) -> None:
         """Find out what the call means. Nothing is stored."""
@@ -122,10 +119,7 @@ class RunnerCall:
             case "event":
                 return () if data.author == "user" else (data,)
             case "partial":
-                self._has_partials = True
                 return (data,)
-            case "token" if not self._has_partials:
-                return (runner_base.partial_event(data, self.author, self.execution_id),)
             case _:
                 return ()
 

@@ -193,8 +193,8 @@ class Attempt:
         self.stop(error)
         await self.ending.park()
 
-    def emit(self, kind: Literal["token", "event"], data: object) -> None:
-        """Pass on a token at once, an event when all that was handed over so far is durable."""
+    def emit(self, kind: Literal["token", "partial", "event"], data: object) -> None:
+        """Pass on an event when all that was handed over so far is durable, the rest at once."""
         if kind == "event":
             self._log.emit(data)
         elif self._sink is not None and self.ending.fatal is None:

@@ -446,7 +446,8 @@ class Program(Protocol):
 
 
 Sink = Callable[[str, object], None]
-"""Takes ``("token", str)`` at once and ``("event", Event)`` when all it rests on is durable."""
+"""Takes ``("token", str)`` and ``("partial", Event)``, the event that the token's text comes in,
+at once; and ``("event", Event)`` when all it rests on is durable."""
 
 __all__ = [
     "AnsweredWait",
