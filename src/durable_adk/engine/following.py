@@ -46,8 +46,11 @@ class Following:
         """
         pause = self._settings.poll_s
         while _may_move(execution):
-            self._refuse_when_closing(execution)
-            ended = await self._one_attempt(execution, early=early, sink=sink)
+            live = self._attempts.live(execution.key)
+            if live is None:
+                self._refuse_when_closing(execution)
+                live = self._attempts.claim(execution.key, early=early, sink=sink)
+            ended = await self.outcome(live)
             if ended is not None:
                 return ended
             self._refuse_when_closing(execution)
@@ -69,14 +72,6 @@ class Following:
                 "is not at its next stop, and the engine was closed",
                 "The same call again, once it is open, waits for its outcome.",
             )
-
-    async def _one_attempt(
-        self, execution: Execution, *, early: bool, sink: Sink | None
-    ) -> Execution | None:
-        live = self._attempts.live(execution.key)
-        if live is None:
-            live = self._attempts.claim(execution.key, early=early, sink=sink)
-        return await self.outcome(live)
 
     async def outcome(self, live: Live) -> Execution | None:
         """Where an attempt of this process left it; None if it had, or kept, no lease."""

@@ -352,11 +352,11 @@ class _Parts:
     recovery: Recovery
 
 
-def _at_least_one(what: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        # MongoDB takes a limit of 0 for none at all.
-        raise ConfigError(what, f"expected a whole number from 1, got {number!r}")
-    return number
+def _at_least_one(what: str, number: object) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
+        return number
+    # MongoDB takes a limit of 0 for none at all.
+    raise ConfigError(what, f"expected a whole number from 1, got {number!r}")
 
 
 def _session_of(execution_id: str) -> str:

@@ -265,14 +265,10 @@ async def test_closing_releases_what_outlasts_the_grace_and_it_is_due_at_once(
     program = ScriptedProgram()
     gate = program.gate(1)
     engine, other = await here.engine(program, grace_s=0.01), await here.engine(program)
-    callers = [
-        asyncio.create_task(call)
-        for call in (
-            engine.invoke(here.message(execution_id="x")),
-            engine.invoke(here.message(execution_id="x")),
-        )
-    ]
+    callers = [asyncio.create_task(engine.invoke(here.message(execution_id="x")))]
     await gate.entered.wait()
+    callers.append(asyncio.create_task(engine.invoke(here.message(execution_id="x"))))
+    await asyncio.sleep(0.02)  # it has joined the attempt
     await engine.close()
     released: list[Execution] = await asyncio.gather(*callers)
     assert [e.status for e in released] == [Status.QUEUED] * 2
