@@ -13,25 +13,47 @@ from typing import Any
 
 from google.adk.events import Event
 from google.genai import types
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from durable_adk.adk.scope import derived_uuid
-from durable_adk.errors import CorruptHistory
+from durable_adk.errors import CorruptHistory, NotStorable
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload
 from durable_adk.model.execution import Execution, StepDocument
 
-_APART: dict[str, Any] = {"output": True, "actions": {"state_delta"}}
+_APART: dict[str, Any] = {
+    "output": True,
+    "actions": {"state_delta"},
+    "content": {"parts": {"__all__": {"function_response": {"response"}}}},
+}
 REFERENCE_ABOVE = 80
 """Characters of JSON: below this a reference would be as long as the text."""
 
 
-def to_data(event: Event) -> dict[str, Any]:
-    """An event as codec data: ``{"e": ADK's JSON, "o": output, "s": state delta}``.
+def dumped(model: BaseModel, where: str, **options: Any) -> dict[str, Any]:
+    """ADK's JSON of one of its values.
 
     Raises:
-        NotStorable: by the codec, when the data is encoded.
+        NotStorable: it has no JSON form.
     """
-    shown = event.model_dump(mode="json", exclude=_APART, exclude_none=True, by_alias=False)
+    try:
+        data: dict[str, Any] = model.model_dump(
+            mode="json", exclude_none=True, by_alias=False, **options
+        )
+    except PydanticSerializationError as error:
+        raise NotStorable(where, str(error)) from error
+    return data
+
+
+def to_data(event: Event) -> dict[str, Any]:
+    """An event as codec data, user values apart: ``{"e": ADK's JSON, "o": output,
+    "s": state delta, "f": tool responses by their part's place}``.
+
+    Raises:
+        NotStorable: ADK's part has no JSON form; by the codec for the rest, when it is encoded.
+    """
+    shown = dumped(event, event.node_info.path or event.author or "event", exclude=_APART)
     actions = {k: v for k, v in shown.pop("actions", {}).items() if v not in ({}, [])}
     if actions:
         shown["actions"] = actions
@@ -42,6 +64,13 @@ def to_data(event: Event) -> dict[str, Any]:
         data["o"] = event.output
     if event.actions.state_delta:
         data["s"] = dict(event.actions.state_delta)
+    responses = {
+        str(place): part.function_response.response
+        for place, part in enumerate((event.content.parts if event.content else None) or ())
+        if part.function_response and part.function_response.response is not None
+    }
+    if responses:
+        data["f"] = responses
     return data
 
 
@@ -52,6 +81,10 @@ def from_data(data: Mapping[str, Any]) -> Event:
         event.output = data["o"]
     if "s" in data:
         event.actions.state_delta = dict(data["s"])
+    for place, response in data.get("f", {}).items():
+        part = (event.content and event.content.parts or [])[int(place)]
+        if part.function_response is not None:
+            part.function_response.response = response
     return event
 
 
@@ -62,7 +95,7 @@ def check_storable(event: Event, where: str) -> dict[str, Any]:
         NotStorable: a value in its output or state cannot be recorded.
     """
     data = to_data(event)
-    for key, name in (("o", "output"), ("s", "state")):
+    for key, name in (("o", "output"), ("s", "state"), ("f", "response")):
         if key in data:
             data[key] = codec.decode(codec.encode(data[key], where=f"{where}.{name}"))
     return data
@@ -91,8 +124,8 @@ class References:
         self._know(tool_response(result), slot, "result")
 
     def _know(self, content: object, slot: str, place: int | str) -> None:
-        text = json.dumps(content, ensure_ascii=False)
-        if len(text) > REFERENCE_ABOVE:
+        text = _as_text(content)
+        if text is not None and len(text) > REFERENCE_ABOVE:
             self._contents[text] = (slot, place)
 
     def shorten(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -100,20 +133,17 @@ class References:
         content = data["e"].get("content")
         if not content or not self._contents:
             return data
-        whole = self._find(content)
-        if whole is not None:
-            return self._without(data, whole)
-        parts, found = [], {}
-        for index, part in enumerate(content.get("parts") or ()):
-            response = part.get("function_response")
-            ref = self._find(response["response"]) if response and "response" in response else None
-            if ref is not None:
-                found[str(index)] = list(ref)
-                part = {**part, "function_response": {**response, "response": {}}}
-            parts.append(part)
-        if not found:
-            return data
-        return {**data, "e": {**data["e"], "content": {**content, "parts": parts}}, "p": found}
+        if "f" not in data:
+            whole = self._find(content)
+            return data if whole is None else self._without(data, whole)
+        found, kept = {}, {}
+        for place, response in data["f"].items():
+            ref = self._find(response)
+            if ref is None:
+                kept[place] = response
+            else:
+                found[place] = list(ref)
+        return {**data, "f": kept, "p": found} if found else data
 
     def _without(self, data: dict[str, Any], ref: tuple[str, int | str]) -> dict[str, Any]:
         response, shown = self._responses.get(ref, {}), data["e"]
@@ -123,10 +153,19 @@ class References:
         return {**data, "e": {k: v for k, v in shown.items() if k != "content"}, "c": list(ref)}
 
     def _find(self, content: object) -> tuple[str, int | str] | None:
-        ref = self._contents.get(json.dumps(content, ensure_ascii=False))
+        text = _as_text(content)
+        ref = None if text is None else self._contents.get(text)
         if ref is not None:
             self.used[ref[0]] = None
         return ref
+
+
+def _as_text(content: object) -> str | None:
+    """JSON text to compare by; None for what has other types in it (it is stored as it is)."""
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        return None
 
 
 def lengthen(data: Mapping[str, Any], bodies: Mapping[str, Payload]) -> dict[str, Any]:
@@ -142,10 +181,11 @@ def lengthen(data: Mapping[str, Any], bodies: Mapping[str, Payload]) -> dict[str
         shown = {**_referred(data["r"], bodies), **shown}
     if "c" in data:
         shown["content"] = _referred(data["c"], bodies)["content"]
-    for index, ref in (data.get("p") or {}).items():
-        part = shown["content"]["parts"][int(index)]
-        part["function_response"]["response"] = _referred(ref, bodies)
-    return {**{k: v for k, v in data.items() if k not in "crp"}, "e": shown}
+    whole = {k: v for k, v in data.items() if k not in "crp"}
+    if "p" in data:
+        found = {place: _referred(ref, bodies) for place, ref in data["p"].items()}
+        whole["f"] = {**data.get("f", {}), **found}
+    return {**whole, "e": shown}
 
 
 def _referred(ref: list[Any], bodies: Mapping[str, Payload]) -> Any:
@@ -207,7 +247,7 @@ def decode_step(execution: Execution, step: StepDocument) -> list[Event]:
 
 
 def content_to_data(content: types.Content) -> dict[str, Any]:
-    return content.model_dump(mode="json", exclude_none=True, by_alias=False)
+    return dumped(content, "message")
 
 
 def content_from_data(data: Mapping[str, Any]) -> types.Content:

@@ -18,7 +18,10 @@ from typing import Any
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
+from google.genai import types
+from pydantic_core import PydanticSerializationError
 
+from durable_adk.adk import events as stored
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.model import codec, failure
@@ -86,6 +89,7 @@ async def _call(
                     yield response
                 else:
                     finals.append(response)
+        payload = _to_payload(finals)
     except (asyncio.CancelledError, GeneratorExit):
         await attempt.cancelled(admitted)
         raise
@@ -94,13 +98,13 @@ async def _call(
         record = await attempt.record(admitted, RecordStatus.FAILED, payload)
         scope.handed_out(record.ended_at)
         raise failure.decode_failure(payload) from error
-    record = await attempt.record(admitted, RecordStatus.COMPLETED, _to_payload(finals))
+    record = await attempt.record(admitted, RecordStatus.COMPLETED, payload)
     for response in _handed_out(scope, record, ordinal):
         yield response
 
 
 def _to_payload(responses: list[LlmResponse]) -> Payload:
-    dumped = [r.model_dump(mode="json", exclude_none=True, by_alias=False) for r in responses]
+    dumped = [stored.dumped(response, "response") for response in responses]
     return codec.encode({"responses": dumped}, where="response")
 
 
@@ -165,11 +169,18 @@ def request_digest(request: LlmRequest) -> str:
     config = request.config
     instruction = str(config.system_instruction or "")
     contents = request.contents[-2:]
-    newest = "".join(content.model_dump_json(exclude_none=True) for content in contents)
+    newest = "".join(_text_of(content) for content in contents)
     return (
         f"i{_short(instruction)} t{_short(','.join(sorted(request.tools_dict)))}"
         f" c{len(request.contents)}:{_short(newest)}"
     )
+
+
+def _text_of(content: types.Content) -> str:
+    try:
+        return content.model_dump_json(exclude_none=True)
+    except PydanticSerializationError:  # a value without a JSON form, or a lone surrogate
+        return repr(content)
 
 
 def _short(text: str) -> str:

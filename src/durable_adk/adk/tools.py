@@ -105,7 +105,7 @@ async def _recorded(
     )
     agent.handed_out(record.ended_at)
     result = codec.decode(payload)["result"]
-    _know(agent, record.slot, result)
+    agent.stage.references.know_result(result, record.slot)
     return result
 
 
@@ -118,7 +118,7 @@ async def _replay(admitted: Replayed, context: ToolContext, agent: Scope) -> obj
     for _own, data in body.get("log", ()):
         await _seam.enqueue(_seam.invocation_of(context), stored.from_data(data))
     _apply(context, body)
-    _know(agent, record.slot, body["result"])
+    agent.stage.references.know_result(body["result"], record.slot)
     return body["result"]
 
 
@@ -140,13 +140,6 @@ def _tool_scope(tool: BaseTool, path: str, agent: Scope, activity_id: str) -> Sc
 
 def _log_of(scope: Scope) -> list[list[Any]]:
     return [list(item) for item in scope.log or ()]
-
-
-def _know(agent: Scope, slot: str, result: Any) -> None:
-    try:
-        agent.stage.references.know_result(result, slot)
-    except (TypeError, ValueError):
-        return  # no plain JSON: ADK makes something else of it, which is stored as it is
 
 
 async def _check_shown(
