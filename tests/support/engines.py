@@ -82,6 +82,8 @@ class ScriptedProgram:
     attempts: list[tuple[str, int]] = field(default_factory=list)
     shared: dict[int, dict[str, object]] = field(default_factory=dict)
 
+    seen: list[dict[str, str]] = field(default_factory=list)
+    """The shared state that each of ``runs`` saw."""
     attempt: Any = None
     """The newest attempt, for steps that make calls."""
 
@@ -149,6 +151,7 @@ class _Play:
     ) -> Quiet:
         values = [decode(each.answer.value) for each in answered]
         self._program.runs.append((self._execution_id, step, values))
+        self._program.seen.append(dict(shared))
         act = self._program.steps.get(step)
         waits = await act(values) if act else None
         return _quiet(tuple(waits or ()), step, self._program.shared.get(step))

@@ -33,7 +33,16 @@ class Past:
         self._just_answered: tuple[AnsweredWait, ...] | None = None
 
     async def history(self) -> History:
-        return await self._store.load_history(self.execution, max_turns=self._settings.max_turns)
+        """The session's finished turns; the newest one's shared state is applied by now.
+
+        Its owner may have died between the commit and that. What this attempt sees of shared
+        state must not depend on it.
+        """
+        history = await self._store.load_history(self.execution, max_turns=self._settings.max_turns)
+        for turn in history.turns[-1:]:
+            if turn.execution.scopes_due:
+                await self._store.apply_scopes(turn.execution, turn.steps[-1])
+        return history
 
     async def continue_answered(self) -> None:
         """Close the answered frontier, if there is one: its step is committed, the next open."""
@@ -68,6 +77,9 @@ class Past:
         if execution.attempt == 1 and execution.step == 1 and not ran:
             return Recorded(open_step=1)  # nobody can have recorded anything
         self.steps = await self._store.load_steps(execution)
+        if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
+            await self._store.apply_scopes(execution, self.steps[-1])
+            self.execution = dataclasses.replace(execution, scopes_due=False)
         records = await self._store.load_records(execution.run, from_step=1)
         return Recorded(
             open_step=execution.step, records=records, steps=self.steps, voided=execution.voided

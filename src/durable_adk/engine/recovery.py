@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from durable_adk.engine.ports import Store
+from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.running import Attempts
 from durable_adk.errors import LeaseLost
 from durable_adk.model.execution import Execution
@@ -42,7 +43,7 @@ class Recovery:
     async def apply_scopes(self, limit: int) -> None:
         """Apply committed shared state that its owner did not live to apply."""
         for execution in await self._store.list_scopes_due(self._tenant, limit=limit):
-            steps = await self._store.load_steps(execution)
+            steps = await committed_steps(self._store, execution)
             if steps:
                 await self._store.apply_scopes(execution, steps[-1])
 

@@ -126,23 +126,47 @@ async def test_one_attempt_that_breaks_off_does_not_stop_the_others(here: World)
     assert [e.execution_id for e in await engine.recover()] == ["x1"]
 
 
-async def test_shared_state_that_a_crash_left_unapplied_is_applied(here: World) -> None:
+async def unapplied(here: World, program: ScriptedProgram) -> Execution:
+    """An execution ``x`` whose owner died between its commit and applying shared state."""
     store = here.new_store()
-    program = ScriptedProgram()
     engine = await here.engine(program, store=store)
     program.writes_shared(1, {"user:name": "Ada"})
 
     async def dies(*_: object) -> None:
         raise Unavailable("MongoDB", "does not answer")
 
-    apply, store.apply_scopes = store.apply_scopes, dies
-    done = await engine.invoke(here.message(execution_id="x"))
-    assert done.scopes_due
+    store.apply_scopes = dies
+    left = await engine.invoke(here.message(execution_id="x"))
+    assert left.scopes_due
     assert await store.load_scopes(here.tenant, "u") == ({}, "")
-    store.apply_scopes = apply
+    return left
 
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_shared_state_that_a_crash_left_unapplied_is_applied(here: World, ends: bool) -> None:
+    program = ScriptedProgram() if ends else ScriptedProgram().asks(1, ask(1))
+    left = await unapplied(here, program)
+    engine = await here.engine(ScriptedProgram())
     await engine.recover()
-
-    seen, _ = await store.load_scopes(here.tenant, "u")
+    seen, _ = await here.store.load_scopes(here.tenant, "u")
     assert seen == {"user:name": '"Ada"'}
-    assert await engine.get("x") == replace(done, scopes_due=False)
+    assert await engine.get("x") == replace(left, scopes_due=False)
+
+
+async def test_the_next_turn_sees_shared_state_that_a_crash_left_unapplied(here: World) -> None:
+    await unapplied(here, ScriptedProgram())
+    program = ScriptedProgram()
+    engine = await here.engine(program)
+    await engine.invoke(here.message("another"))
+    assert program.seen == [{"user:name": '"Ada"'}]
+    assert not (await engine.get("x")).scopes_due
+
+
+async def test_the_next_step_sees_shared_state_that_a_crash_left_unapplied(here: World) -> None:
+    program = ScriptedProgram().asks(1, ask(1))
+    (only,) = ids(await unapplied(here, program))
+    engine = await here.engine(program)
+    done = await engine.resume("x", {only: "yes"})
+    assert program.seen == [{}, {"user:name": '"Ada"'}]
+    assert not done.scopes_due
+    assert not (await engine.get("x")).scopes_due
