@@ -82,7 +82,7 @@ def from_data(data: Mapping[str, Any]) -> Event:
     if "s" in data:
         event.actions.state_delta = dict(data["s"])
     for place, response in data.get("f", {}).items():
-        part = (event.content and event.content.parts or [])[int(place)]
+        part = ((event.content and event.content.parts) or [])[int(place)]
         if part.function_response is not None:
             part.function_response.response = response
     return event

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -239,6 +240,7 @@ async def show(*, interactive: bool) -> int:
         "answer", case, json.dumps(answers), REFUND_DESK_CASE=case, REFUND_DESK_BANK_SECONDS="30"
     )
     if await wait_for_refund(case, second):
+        await asyncio.sleep(0.5)  # let the other agent come to its end
         second.send_signal(signal.SIGKILL)
         await second.wait()
         killed = time.monotonic()
