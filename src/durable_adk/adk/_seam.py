@@ -22,6 +22,7 @@ from google.adk.flows.llm_flows.tools import _caller
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.runners import Runner
+from google.adk.tools._node_tool import NodeTool as NodeTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.workflow import BaseNode, JoinNode, Workflow
 from google.adk.workflow._base_node import _walk_static_nodes

@@ -134,7 +134,7 @@ def _check_tool(tool: Any, path: str) -> None:
             " be lost",
             instead="make the agent a sub_agent (transfer), or a node of a Workflow",
         )
-    if isinstance(tool, BaseNode):
+    if isinstance(tool, BaseNode | _seam.NodeTool):
         raise UnsupportedNode(
             path,
             because=f"the node {tool.name} as a tool is not supported yet",
