@@ -84,6 +84,30 @@ async def test_every_kind_of_tool_body_is_called_through_the_one_function(counte
     assert sorted(seen) == sorted((*names, "pay"))
 
 
+async def test_the_confirmation_gate_is_asked_with_what_callbacks_made_of_the_arguments() -> None:
+    asked: list[dict[str, Any]] = []
+    owner = _seam.call_tool_owner()
+    before = owner.apply_confirmation_gate
+
+    async def gate(tool: Any, function_args: dict[str, Any], tool_context: Any) -> Any:
+        asked.append(dict(function_args))
+        return await before(tool, function_args, tool_context)
+
+    def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    def doubles(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+        args["cents"] *= 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, "apply_confirmation_gate", gate)
+        script = [calls(("pay", {"cents": 1})), says("end")]
+        root = agent("root", *script, tools=[confirmed(pay)], before_tool_callback=doubles)
+        await Stock(root).run(user("go"))
+    assert asked == [{"cents": 2}]
+
+
 async def test_every_model_turn_resolves_its_model_through_the_method(counted) -> None:
     seen = counted(LlmAgent, "canonical_model_async")
     await Stock(agent("root", calls(("look", {"q": "a"})), says("end"), tools=[look])).run(

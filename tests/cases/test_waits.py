@@ -374,6 +374,26 @@ class TestTools:
         assert "amount" in out.error.message
         assert not [row for row in ledger.rows() if row[:2] == ("tool", "pay")]
 
+    @pytest.mark.parametrize("mode", ["restore", "walk"])
+    async def test_arguments_that_a_callback_always_changes_are_shown_as_they_run(
+        self, make_app, ledger, mode
+    ) -> None:
+        """W15, the other way round: a person sees what will run, and that is what runs."""
+        tools = Tools(ledger)
+
+        def in_cents(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+            args["amount"] *= 100
+
+        script = [calls(("pay", {"amount": 1})), says("done")]
+        root = agent(
+            ledger, "root", *script, tools=[tools.confirmed_pay], before_tool_callback=in_cents
+        )
+        out = await make_app(root).invoke(user_id="u", session_id="s", message="go")
+        assert out.waits[0].tool_call.args == {"amount": 100}
+        out = await make_app(root, mode=mode).resume(out.execution_id, approve(out))
+        assert out.status == "completed"
+        assert ledger.rows().count(("tool", "pay", 100)) == 1
+
 
 class TestLoops:
     @pytest.mark.parametrize("rejections", [3, 4, 10])

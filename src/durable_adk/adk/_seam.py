@@ -41,6 +41,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (LlmAgent, "canonical_model_async"),
     (InvocationContext, "_enqueue_event"),
     (_caller, "_call_tool_async"),
+    (_caller, "apply_confirmation_gate"),
     (_retry_utils, "_get_retry_delay"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""

@@ -26,6 +26,7 @@ def install() -> None:
     _wrap(LlmAgent, "canonical_model_async", models.wrap)
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
     _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
+    _wrap(_seam.call_tool_owner(), "apply_confirmation_gate", tools.wrap_gate)
     _wrap(_seam.retry_owner(), "_get_retry_delay", _wrap_delay)
 
 

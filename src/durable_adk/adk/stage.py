@@ -44,6 +44,8 @@ class Stage:
         asked_by: Scope path and entry of the latest asker of an ADK call id.
         segments: Segment of a call that the open step asked for, by (agent path, call id).
         call_segments: The same of calls that an earlier step asked for.
+        gated: Tool name and arguments, callbacks applied, of a call that was held back or ran,
+            by (agent path, call id): what a confirmation shows.
         shown: By ADK call id of a confirmed tool.
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
@@ -57,6 +59,7 @@ class Stage:
     asked_by: dict[str, tuple[str, int]] = field(default_factory=dict)
     segments: dict[tuple[str, str], str] = field(default_factory=dict)
     call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
+    gated: dict[tuple[str, str], tuple[str, dict[str, Any]]] = field(default_factory=dict)
     shown: dict[str, Shown] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
@@ -83,6 +86,7 @@ class Stage:
         self.finished = {}
         self.active.clear()
         self.segments.clear()
+        self.gated.clear()
         self.references = References()
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()

@@ -8,6 +8,7 @@ arguments or id. Its record holds the result and what the body changed on ``Even
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from typing import Any
 
@@ -53,6 +54,26 @@ def _policy(stage: Stage, tool: BaseTool) -> UnknownOutcome:
     return UnknownOutcome.RERUN
 
 
+def wrap_gate(adk_gate: Any) -> Any:
+    """Note what a call that is held back would run with: that is what a person must see."""
+
+    async def apply_confirmation_gate(
+        tool: BaseTool, function_args: dict[str, Any], tool_context: ToolContext
+    ) -> Any:
+        held_back = await adk_gate(tool, function_args, tool_context)
+        scope = current()
+        if held_back is not None and scope is not None:
+            _note(scope, tool, function_args, tool_context)
+        return held_back
+
+    return apply_confirmation_gate
+
+
+def _note(agent: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> None:
+    place = (agent.path, context.function_call_id or "")
+    agent.stage.gated[place] = (tool.name, copy.deepcopy(args))
+
+
 async def _recorded(
     adk_call: Any, tool: BaseTool, args: dict[str, Any], context: ToolContext, agent: Scope
 ) -> object:
@@ -64,6 +85,7 @@ async def _recorded(
     request = codec.digest(codec.encode([tool.name, args], where=f"{tool.name} arguments"))
     asked = describe(tool.name, args)
     await _check_shown(context, agent, position, request, asked)
+    _note(agent, tool, args, context)
     admitted = await attempt.admit(
         Call(
             position=position,

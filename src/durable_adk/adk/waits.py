@@ -113,7 +113,9 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     if call.name == WaitKind.CONFIRMATION.value:
         about = args.get("originalFunctionCall") or {}
         shows = args.get("toolConfirmation") or {}
-        name, given = about.get("name", ""), about.get("args") or {}
+        name, given = stage.gated.get(
+            (asked.path, about.get("id", "")), (about.get("name", ""), about.get("args") or {})
+        )
         return WaitKind.CONFIRMATION, {
             "message": shows.get("hint") or "",
             "payload": shows.get("payload"),
