@@ -50,12 +50,14 @@ def test_python_on_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, replica_set_uri: str, database: str
 ) -> None:
     for text in settings_of(page):
-        (tmp_path / "agent.yaml").write_text(text, "utf-8")
+        settings = yaml.safe_load(text)
+        # As shown, but in a database of this run: the server may be somebody's own.
+        settings["mongodb"]["database"] = f"{database}_{page.parent.name}"
+        (tmp_path / "agent.yaml").write_text(yaml.safe_dump(settings), "utf-8")
     environment = {key: value for key, value in os.environ.items() if key != "GOOGLE_API_KEY"}
     environment |= {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "MONGODB_URI": replica_set_uri,
-        "MONGODB_DATABASE": f"{database}_{page.parent.name}",
     }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.run_blocks", str(page)],
