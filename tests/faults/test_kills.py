@@ -17,7 +17,6 @@ import pytest
 from tests.faults.catalogue import CASES
 from tests.support.lives import Case, Life, World, by_place
 
-WHOLE = os.environ.get("DURABLE_ADK_FAULTS") == "all"
 SEED = int(os.environ.get("DURABLE_ADK_SEED", "7"))
 SLICE = {"two confirmations and a question": 16, "ten tools": 16}
 OTHERS = 4
@@ -30,13 +29,19 @@ def world(
     return World(uri=replica_set_uri, database=database, folder=tmp_path, mode=request.param)
 
 
-def points(undisturbed: Life, name: str) -> list[tuple[int, int]]:
+@pytest.fixture
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Every point, not a slice (``scripts/faults.sh``)."""
+    return bool(request.config.getoption("--all-points"))
+
+
+def points(undisturbed: Life, name: str, *, whole: bool) -> list[tuple[int, int]]:
     found = [
         (attempt, point)
         for attempt, reached in enumerate(undisturbed.reached, 1)
         for point in range(1, len(reached) + 1)
     ]
-    if not WHOLE:
+    if not whole:
         random.Random(f"{SEED} {name}").shuffle(found)
         found = sorted(found[: SLICE.get(name, OTHERS)])
     return found
@@ -71,29 +76,36 @@ def differences(case: Case, undisturbed: Life, life: Life, cut: str) -> list[str
 @pytest.mark.parametrize("world", ["restore", "walk"], indirect=True)
 @pytest.mark.parametrize("name", CASES)
 def test_a_kill_anywhere_changes_nothing(
-    world: World, name: str, record_property: Callable[[str, object], None]
+    world: World, name: str, whole: bool, record_property: Callable[[str, object], None]
 ) -> None:
     case = CASES[name]
     undisturbed = world.live(case)
     assert set(undisturbed.status) == {"completed"}
     bad: list[str] = []
     kills = 0
-    for attempt, point in points(undisturbed, name):
+    chosen = points(undisturbed, name, whole=whole)
+    for attempt, point in chosen:
         life = world.live(case, kill=(attempt, point))
         kills += life.killed_at is not None
         cut = undisturbed.reached[attempt - 1][point - 1]
         bad += [f"{attempt}.{point} {cut}: {d}" for d in differences(case, undisturbed, life, cut)]
-    record_property("kills", kills)
+    record_property("faults: programs in a mode", 1)
+    record_property("faults: points", len(chosen))
+    record_property("faults: kills", kills)
+    record_property("faults: differences", len(bad))
     assert not bad, f"{len(bad)} differences:\n" + "\n".join(bad[:20])
     assert kills, "no kill was reached"
 
 
-SIGKILLS = 20 if WHOLE else 4
+SIGKILLS = (20, 4)
+"""In all, and in the slice."""
 
 
 @pytest.mark.parametrize("world", ["restore"], indirect=True)
 @pytest.mark.parametrize("name", list(SLICE))
-def test_sigkill_of_a_fresh_interpreter_changes_nothing(world: World, name: str) -> None:
+def test_sigkill_of_a_fresh_interpreter_changes_nothing(
+    world: World, name: str, whole: bool, record_property: Callable[[str, object], None]
+) -> None:
     case = CASES[name]
     undisturbed = world.live(case)
     found = [
@@ -102,11 +114,13 @@ def test_sigkill_of_a_fresh_interpreter_changes_nothing(world: World, name: str)
         for point in range(1, len(reached) + 1)
     ]
     random.Random(f"{SEED} sigkill {name}").shuffle(found)
-    for attempt, point in found[: SIGKILLS // 2]:
+    kills = SIGKILLS[not whole] // 2  # by each of two programs
+    for attempt, point in found[:kills]:
         life = world.live(case, kill=(attempt, point), sigkill_of=name)
         cut = undisturbed.reached[attempt - 1][point - 1]
         assert life.killed_at is not None, f"{attempt}.{point} {cut} was not reached"
         assert differences(case, undisturbed, life, cut) == []
+    record_property("faults: SIGKILLs of fresh interpreters", kills)
 
 
 def test_the_comparison_sees_a_body_that_ran_twice() -> None:
