@@ -7,9 +7,9 @@ seeded slice, and some kills with SIGKILL on fresh interpreters.
 from __future__ import annotations
 
 import collections
-import os
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ import pytest
 from tests.faults.catalogue import CASES
 from tests.support.lives import Case, Life, World, by_place
 
-SEED = int(os.environ.get("DURABLE_ADK_SEED", "7"))
 SLICE = {"two confirmations and a question": 16, "ten tools": 16}
 OTHERS = 4
 
@@ -30,21 +29,28 @@ def world(
 
 
 @pytest.fixture
-def whole(request: pytest.FixtureRequest) -> bool:
-    """Every point, not a slice (``scripts/faults.sh``)."""
-    return bool(request.config.getoption("--all-points"))
+def drawn(request: pytest.FixtureRequest) -> Drawn:
+    config = request.config
+    return Drawn(whole=config.getoption("--all-points"), seed=config.getoption("--fault-seed"))
 
 
-def points(undisturbed: Life, name: str, *, whole: bool) -> list[tuple[int, int]]:
-    found = [
-        (attempt, point)
-        for attempt, reached in enumerate(undisturbed.reached, 1)
-        for point in range(1, len(reached) + 1)
-    ]
-    if not whole:
-        random.Random(f"{SEED} {name}").shuffle(found)
-        found = sorted(found[: SLICE.get(name, OTHERS)])
-    return found
+@dataclass(frozen=True)
+class Drawn:
+    """Which points are taken: every one (``scripts/faults.sh``), or a seeded slice."""
+
+    whole: bool
+    seed: int
+
+    def points(self, undisturbed: Life, name: str, slice_of: int) -> list[tuple[int, int]]:
+        found = [
+            (attempt, point)
+            for attempt, reached in enumerate(undisturbed.reached, 1)
+            for point in range(1, len(reached) + 1)
+        ]
+        if not self.whole:
+            random.Random(f"{self.seed} {name}").shuffle(found)
+            found = sorted(found[:slice_of])
+        return found
 
 
 def differences(case: Case, undisturbed: Life, life: Life, cut: str) -> list[str]:
@@ -76,14 +82,14 @@ def differences(case: Case, undisturbed: Life, life: Life, cut: str) -> list[str
 @pytest.mark.parametrize("world", ["restore", "walk"], indirect=True)
 @pytest.mark.parametrize("name", CASES)
 def test_a_kill_anywhere_changes_nothing(
-    world: World, name: str, whole: bool, record_property: Callable[[str, object], None]
+    world: World, name: str, drawn: Drawn, record_property: Callable[[str, object], None]
 ) -> None:
     case = CASES[name]
     undisturbed = world.live(case)
     assert set(undisturbed.status) == {"completed"}
     bad: list[str] = []
     kills = 0
-    chosen = points(undisturbed, name, whole=whole)
+    chosen = drawn.points(undisturbed, name, SLICE.get(name, OTHERS))
     for attempt, point in chosen:
         life = world.live(case, kill=(attempt, point))
         kills += life.killed_at is not None
@@ -104,18 +110,13 @@ SIGKILLS = (20, 4)
 @pytest.mark.parametrize("world", ["restore"], indirect=True)
 @pytest.mark.parametrize("name", list(SLICE))
 def test_sigkill_of_a_fresh_interpreter_changes_nothing(
-    world: World, name: str, whole: bool, record_property: Callable[[str, object], None]
+    world: World, name: str, drawn: Drawn, record_property: Callable[[str, object], None]
 ) -> None:
     case = CASES[name]
     undisturbed = world.live(case)
-    found = [
-        (attempt, point)
-        for attempt, reached in enumerate(undisturbed.reached, 1)
-        for point in range(1, len(reached) + 1)
-    ]
-    random.Random(f"{SEED} sigkill {name}").shuffle(found)
-    kills = SIGKILLS[not whole] // 2  # by each of two programs
-    for attempt, point in found[:kills]:
+    kills = SIGKILLS[not drawn.whole] // 2  # by each of two programs
+    sliced = Drawn(whole=False, seed=drawn.seed)
+    for attempt, point in sliced.points(undisturbed, f"sigkill {name}", kills):
         life = world.live(case, kill=(attempt, point), sigkill_of=name)
         cut = undisturbed.reached[attempt - 1][point - 1]
         assert life.killed_at is not None, f"{attempt}.{point} {cut} was not reached"
