@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import motor.motor_asyncio
 import pymongo
 import pytest
 from google.adk.tools import google_search
@@ -254,8 +255,8 @@ async def test_the_environment_is_used_last(
 
 
 async def test_a_mongodb_that_is_down_is_unavailable() -> None:
-    uri = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200"
-    app = App("desk", root_agent=agents.talker(), config=ON, mongodb=uri)
+    config = {**ON, "lease": {"ttl": "3s"}}  # each operation takes less than a third of it
+    app = App("desk", root_agent=agents.talker(), config=config, mongodb="mongodb://127.0.0.1:1/")
     with pytest.raises(Unavailable):
         await app.invoke(user_id="u", message="hi")
 
@@ -292,6 +293,20 @@ async def test_a_given_client_is_left_open(replica_set_uri: str, database: str) 
             ) as app:
                 await app.invoke(user_id="u", message="hi")
         assert await client[name]["durable_executions"].count_documents({}) == 2
+
+
+async def test_a_motor_client_works_the_same_and_is_left_open(
+    replica_set_uri: str, database: str
+) -> None:
+    client: Any = motor.motor_asyncio.AsyncIOMotorClient(replica_set_uri)
+    name, log = f"{database}_motor", agents.Log()
+    root = agents.two_and_a_question(log)
+    async with App("desk", root_agent=root, config=ON, mongodb=client, database=name) as app:
+        out = await app.invoke(user_id="u", message="go")
+        done = await app.resume(out.execution_id, agents.yes(*out.waits))
+    assert (done.status, len(log)) == ("completed", 3)
+    assert await client[name]["durable_executions"].count_documents({}) == 1
+    client.close()
 
 
 async def test_a_client_of_another_loop_is_a_config_error(
