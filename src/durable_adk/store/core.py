@@ -31,7 +31,7 @@ from durable_adk.store.errors import (
     translated,
     verdict,
 )
-from durable_adk.store.payloads import Envelope, Texts, chunk_ids, is_large, spilled
+from durable_adk.store.payloads import Envelope, Texts, chunk_ids, inline, is_large, spilled
 
 R = TypeVar("R")
 Session = Any
@@ -240,7 +240,7 @@ class Core:
         """
         limit = self.spill_above if inline_up_to is None else min(inline_up_to, self.spill_above)
         if not is_large(text, limit):
-            return text
+            return inline(text)
         envelope, chunks = spilled(owner, nonce, text)
         for chunk in chunks:  # one by one: each insert stays within its timeout
             await self.insert_own(Write.CHUNK, PAYLOADS, chunk)

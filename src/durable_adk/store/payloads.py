@@ -1,14 +1,16 @@
-"""Large texts: inline below a limit, else chunks of our own.
+"""Large texts: readable when short, compressed above that, chunks of our own when huge.
 
 An *envelope* is what a document holds for a payload: the text itself, or
-``{"ref": "<owner>:<nonce>", "n": chunks, "size": bytes}``. Further keys of that object are
-reserved (``zip``: compression, ``key``: encryption key id); a reader that does not know one
-refuses it. Chunk ids are ``<ref>:<n>``, and a chunk is written before anything refers to it.
+``{"zip": zlib data, "size": bytes}``, or ``{"ref": "<owner>:<nonce>", "n": chunks,
+"size": bytes}``. Further keys of that object are reserved (``key``: encryption key id); a reader
+that does not know one refuses it. Chunk ids are ``<ref>:<n>``, and a chunk is written before
+anything refers to it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,12 +22,27 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 Envelope = str | dict[str, Any]
 
-_KNOWN = frozenset({"ref", "n", "size"})
+COMPRESS_ABOVE = 2048
+"""Characters: what people look at with ``mongosh`` is mostly shorter."""
+
+_FAST = 1
+"""zlib's level: JSON that repeats itself loses most of its size with the least work."""
+
+_SHAPES = (frozenset({"ref", "n", "size"}), frozenset({"zip", "size"}))
 
 
 def part_nonce(nonce: str, part: str) -> str:
     """A chunk nonce that is the same in every repeat of the write that owns it."""
     return hashlib.sha256(f"{nonce}|{part}".encode()).hexdigest()[:16]
+
+
+def inline(text: Payload) -> Envelope:
+    """The envelope of a text that stays in its document."""
+    if len(text) <= COMPRESS_ABOVE:
+        return text
+    data = text.encode()
+    compressed = zlib.compress(data, _FAST)
+    return {"zip": compressed, "size": len(data)} if len(compressed) < len(data) else text
 
 
 def spilled(owner: str, nonce: str, text: Payload) -> tuple[Envelope, list[dict[str, Any]]]:
@@ -51,14 +68,28 @@ def chunk_ids(envelopes: Iterable[Envelope | None]) -> list[str]:
     ids: list[str] = []
     for envelope in envelopes:
         if isinstance(envelope, dict):
-            if unknown := set(envelope) - _KNOWN:
+            if frozenset(envelope) not in _SHAPES:
                 raise CorruptHistory(
                     f"payload {envelope.get('ref')}",
-                    f"has {', '.join(sorted(unknown))}, which this version cannot read",
+                    f"has {', '.join(sorted(envelope))}, which this version cannot read",
                     "Use the version of durable-adk that wrote it, or a newer one.",
                 )
-            ids.extend(f"{envelope['ref']}:{n}" for n in range(envelope["n"]))
+            if "ref" in envelope:
+                ids.extend(f"{envelope['ref']}:{n}" for n in range(envelope["n"]))
     return ids
+
+
+def _decompressed(data: bytes) -> bytes:
+    try:
+        return zlib.decompress(data)
+    except zlib.error as error:
+        raise CorruptHistory("payload (inline)", f"cannot be decompressed: {error}") from error
+
+
+def _whole(name: str, data: bytes, size: int) -> Payload:
+    if len(data) != size:
+        raise CorruptHistory(f"payload {name}", f"has {len(data)} bytes, not {size}")
+    return data.decode()
 
 
 class Texts:
@@ -75,14 +106,14 @@ class Texts:
         """
         if isinstance(envelope, str):
             return envelope
+        if "zip" in envelope:
+            return _whole("(inline)", _decompressed(envelope["zip"]), envelope["size"])
         ref = envelope["ref"]
         try:
             data = b"".join(self._chunks[f"{ref}:{n}"] for n in range(envelope["n"]))
         except KeyError as error:
             raise CorruptHistory(f"payload {ref}", f"chunk {error.args[0]} is missing") from None
-        if len(data) != envelope["size"]:
-            raise CorruptHistory(f"payload {ref}", f"has {len(data)} bytes, not {envelope['size']}")
-        return data.decode()
+        return _whole(ref, data, envelope["size"])
 
     def optional(self, envelope: Envelope | None) -> Payload | None:
         return None if envelope is None else self.of(envelope)

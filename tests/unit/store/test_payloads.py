@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from durable_adk.errors import CorruptHistory
 from durable_adk.store import payloads
-from durable_adk.store.payloads import Texts, chunk_ids, is_large, part_nonce, spilled
+from durable_adk.store.payloads import (
+    COMPRESS_ABOVE,
+    Texts,
+    chunk_ids,
+    inline,
+    is_large,
+    part_nonce,
+    spilled,
+)
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 95])
@@ -35,8 +45,31 @@ def test_inline_text_needs_no_chunks() -> None:
 
 
 def test_an_envelope_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(CorruptHistory, match="zip"):
-        chunk_ids([{"ref": "a:b", "n": 1, "size": 2, "zip": "zstd"}])
+    with pytest.raises(CorruptHistory, match="key"):
+        chunk_ids([{"ref": "a:b", "n": 1, "size": 2, "key": "k1"}])
+
+
+@pytest.mark.parametrize("size", [0, COMPRESS_ABOVE, COMPRESS_ABOVE + 1, 100_000])
+def test_a_long_text_is_compressed_and_comes_back(size: int) -> None:
+    text = ('{"a":"ü"}' * size)[:size]
+    envelope = inline(text)
+    assert isinstance(envelope, str) is (size <= COMPRESS_ABOVE)
+    assert Texts({}).of(envelope) == text
+
+
+def test_a_text_that_does_not_get_smaller_stays_as_it_is() -> None:
+    text = secrets.token_urlsafe(3 * COMPRESS_ABOVE)[: COMPRESS_ABOVE + 1]
+    wide = "".join(chr(0x4E00 + b * 7 % 20000) for b in secrets.token_bytes(COMPRESS_ABOVE + 1))
+    for one in (text, wide):
+        assert Texts({}).of(inline(one)) == one
+
+
+def test_a_damaged_compressed_text_is_corruption() -> None:
+    envelope = inline("x" * (COMPRESS_ABOVE + 1))
+    assert isinstance(envelope, dict)
+    for damaged in ({**envelope, "zip": b"nonsense"}, {**envelope, "size": 3}):
+        with pytest.raises(CorruptHistory):
+            Texts({}).of(damaged)
 
 
 @pytest.mark.parametrize(
