@@ -222,7 +222,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _client_of(uri: str, **options: Any) -> AsyncMongoClient[dict[str, Any]]:
+    kind = "no scheme"
     try:
+        if not uri.startswith(("mongodb://", "mongodb+srv://")):
+            raise ValueError(kind)  # the driver would take the whole text for a host name
         return AsyncMongoClient(uri, **options)
     except (PyMongoError, ValueError) as error:
         # The driver's text may quote the password: neither shown nor chained.
