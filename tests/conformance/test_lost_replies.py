@@ -291,3 +291,49 @@ async def test_a_frontier_that_was_stored_without_a_reply_is_not_written_twice(
     await bench.store.commit_frontier(lease_of(e), step=step, frontier=frontier)
     assert (await bench.read(e)).frontier == frontier
     assert bench.faults.sent[Write.FRONTIER] == 1
+
+
+@pytest.mark.parametrize("write", ["outcomes", "intent", "step", "session", "waits"])
+async def test_a_duplicate_that_cannot_be_read_yet_is_neither_ours_nor_lost(
+    bench: Bench, monkeypatch, write: str
+) -> None:
+    """Right after a failover a majority read may miss what the duplicate key has shown."""
+    e, one, doubt = await bench.begin(), record(1), intent(2)
+    step, frontier = step_of(e), frontier_of(e, [wait(1)])
+    core = bench.store._core
+    missed = 0
+
+    def blind(find):
+        async def first_nothing(session, name, *rest, **options):
+            nonlocal missed
+            if name in ("activities", "steps", "sessions") and missed < 2:
+                missed += 1
+                return [] if find.__name__ == "find" else None
+            return await find(session, name, *rest, **options)
+
+        return first_nothing
+
+    async def act() -> object:
+        match write:
+            case "outcomes":
+                return await bench.store.insert_outcomes(e.run, [one])
+            case "intent":
+                return await bench.store.insert_intent(e.run, doubt)
+            case "step":
+                return await bench.store.put_step(step)
+            case "session":
+                return await bench.store.create_session(bench.session("s1"))
+            case _:
+                return await bench.store.commit_continue(
+                    lease_of(claimed), claimed, answered_of(claimed)
+                )
+
+    if write == "waits":
+        await bench.store.commit_frontier(lease_of(e), step=step, frontier=frontier)
+        await answer_all(bench, e, frontier)
+        claimed = await bench.claim(e)
+    first = await act()
+    monkeypatch.setattr(core, "find", blind(core.find))
+    monkeypatch.setattr(core, "find_one", blind(core.find_one))
+    assert await act() == first
+    assert missed == 2
