@@ -17,6 +17,8 @@ import pytest
 from tests.faults.catalogue import CASES
 from tests.support.lives import Case, Life, World, by_place
 
+pytestmark = pytest.mark.timeout(3600)
+
 SLICE = {"two confirmations and a question": 16, "ten tools": 16}
 OTHERS = 4
 
