@@ -395,6 +395,26 @@ class TestTools:
         assert ledger.rows().count(("tool", "pay", 100)) == 1
 
 
+    async def test_two_open_waits_with_one_id_fail_at_once_and_say_why(
+        self, make_app, ledger
+    ) -> None:
+        """Plain ADK hangs: it cannot tell whose answer it is. No attempt can change that."""
+
+        def asks(name: str) -> Any:
+            async def ask(ctx: Any, node_input: Any) -> Any:
+                ledger.add(name)
+                yield RequestInput(interrupt_id="same", message=name)
+
+            return FunctionNode(func=ask, name=name, rerun_on_resume=True)
+
+        parts = (asks("one"), asks("two"))
+        app = make_app(Workflow(name="flow", edges=[(START, parts)]))
+        out = await app.invoke(user_id="u", message="go")
+        assert (out.status, out.error.type) == ("failed", "UnsupportedNode")
+        assert "interrupt_id" in out.error.remedy
+        assert len(ledger.rows()) == 2
+
+
 class TestLoops:
     @pytest.mark.parametrize("rejections", [3, 4, 10])
     async def test_a_review_loop_runs_again_in_a_second_turn(

@@ -17,6 +17,7 @@ from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Play, Quiet, Store
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import (
+    ConfigError,
     CorruptHistory,
     DurableError,
     LeaseLost,
@@ -218,7 +219,7 @@ class Settlement:
             self._on_error(error)
         failures = self._past.execution.failures
         match error:
-            case NotStorable() | OutcomeUnknown():
+            case NotStorable() | OutcomeUnknown() | ConfigError():
                 return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
             case ReplayMismatch() | CorruptHistory():
                 return await self._give_up(Status.STUCK, error, failures, ran)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from durable_adk.engine.ports import Quiet
 from durable_adk.errors import (
+    ConfigError,
     CorruptHistory,
     DurableError,
     LeaseLost,
@@ -19,7 +20,7 @@ from durable_adk.model.execution import Execution, StepDocument, StoredError
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.wait import AnsweredWait, Frontier, WaitRequest, frontier_id
 
-_FINDS = (LeaseLost, ReplayMismatch, CorruptHistory, OutcomeUnknown, NotStorable)
+_FINDS = (LeaseLost, ReplayMismatch, CorruptHistory, OutcomeUnknown, NotStorable, ConfigError)
 """What decides an attempt's fate also when it comes inside a group, first one first."""
 
 
