@@ -394,7 +394,6 @@ class TestTools:
         assert out.status == "completed"
         assert ledger.rows().count(("tool", "pay", 100)) == 1
 
-
     async def test_two_open_waits_with_one_id_fail_at_once_and_say_why(
         self, make_app, ledger
     ) -> None:

@@ -63,6 +63,7 @@ async def _in_scope(
             node_path="",
             invocation_id=context.invocation_id,
             parent=outer,
+            ended_at=outer.ended_at,
         )
     interrupted = False
     try:

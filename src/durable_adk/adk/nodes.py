@@ -67,6 +67,7 @@ async def _durable(
         node_path=ctx.node_path,
         invocation_id=invocation.invocation_id,
         parent=outer,
+        ended_at=outer.ended_at,
     )
     body = adk_run(node, ctx=ctx, node_input=node_input)
     runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
@@ -129,7 +130,8 @@ async def _leaf(
             async for event in events:
                 yield event
         return
-    scope.activity_id, scope.log, scope.in_body = stage.activity_id(position), [], True
+    scope.activity_id, scope.log = stage.activity_id(position), []
+    scope.in_body = scope.asked_before = True
     try:
         async with aclosing(within(scope, body)) as events:
             async for event in events:

@@ -18,7 +18,7 @@ from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, RecordStatus
+from durable_adk.model.activity import Kind, Record, RecordStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,8 @@ async def step(
 ) -> T:
     """Call ``fn`` once and record what it returns or raises, under this name in this place.
 
-    A later attempt gets the recorded outcome without calling it. The position is the enclosing
+    A later attempt gets the recorded outcome without calling it, and so does a
+    node or tool that asked and is entered again after the answer. The position is the enclosing
     node, agent or tool, the name, and the k-th call of that name there.
 
     Raises:
@@ -59,14 +60,14 @@ async def _record(
 ) -> Any:
     stage = scope.stage
     position = stage.position(scope, Kind.STEP, scope.count(f"step:{name}"), label=name)
+    done = stage.attempt.earlier(position) if scope.asked_before else None
+    if done is not None:
+        return _outcome(scope, done)
     admitted = await stage.attempt.admit(
         Call(position=position, name=name, asked=f"step {name}", node_path=scope.node_path)
     )
     if isinstance(admitted, Replayed):
-        scope.handed_out(admitted.record.ended_at)
-        if admitted.record.status is RecordStatus.FAILED:
-            raise failure.decode_failure(admitted.record.body or "")
-        return codec.decode(admitted.record.body or "")
+        return _outcome(scope, admitted.record)
     body = Scope(
         stage=stage,
         path=scope.path,
@@ -91,9 +92,14 @@ async def _record(
         record = await stage.attempt.record(admitted, status, payload)
         scope.handed_out(record.ended_at)
         raise failure.decode_failure(payload) from error
-    record = await stage.attempt.record(admitted, status, payload)
+    return _outcome(scope, await stage.attempt.record(admitted, status, payload))
+
+
+def _outcome(scope: Scope, record: Record) -> Any:
     scope.handed_out(record.ended_at)
-    return codec.decode(payload)
+    if record.status is RecordStatus.FAILED:
+        raise failure.decode_failure(record.body or "")
+    return codec.decode(record.body or "")
 
 
 async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

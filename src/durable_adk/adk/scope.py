@@ -35,6 +35,8 @@ class Scope:
         path: Operation path; empty for the root scope of an attempt.
         entry: Which entry of that path in this step this is, from 1.
         kind: ``recorded`` is the body of a ``step()``: nothing inside it is recorded again.
+        asked_before: The body may have run in an earlier step up to a wait, and runs again from its
+            top: what it recorded with ``step()`` then is not done again.
         in_body: A recorded body runs here (a leaf node, a tool): the clock is the wall clock.
         counts: Ordinals given so far, by what is counted.
         calls: The latest model response's calls: call id to (model ordinal, place).
@@ -53,6 +55,7 @@ class Scope:
     node_path: str
     invocation_id: str
     parent: Scope | None
+    asked_before: bool = False
     in_body: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -139,10 +139,13 @@ class Stage:
         place = agent.calls.get(call_id)
         if place is not None:
             return join(agent.path, call_segment(*place))
-        earlier = self.call_segments.get((agent.path, call_id))
-        if earlier is not None:
-            return join(agent.path, earlier)
+        if self.is_earlier_call(agent, call_id):
+            return join(agent.path, self.call_segments[agent.path, call_id])
         return join(agent.path, node_segment(":call", str(agent.count("call"))))
+
+    def is_earlier_call(self, agent: Scope, call_id: str) -> bool:
+        """Whether an earlier step asked for this call, and a wait held it back until now."""
+        return call_id not in agent.calls and (agent.path, call_id) in self.call_segments
 
     def position(self, scope: Scope, kind: Kind, ordinal: int, label: str = "") -> Position:
         return Position(self.step, scope.path, scope.entry, kind, ordinal, label)

@@ -99,6 +99,7 @@ async def _recorded(
     if isinstance(admitted, Replayed):
         return await _replay(admitted, context, agent)
     scope = _tool_scope(tool, path, agent, stage.activity_id(position))
+    scope.asked_before = stage.is_earlier_call(agent, context.function_call_id or "")
     before = _snapshot(context)
     agent.bodies += 1
     try:
@@ -155,6 +156,7 @@ def _tool_scope(tool: BaseTool, path: str, agent: Scope, activity_id: str) -> Sc
         invocation_id=agent.invocation_id,
         parent=agent,
         in_body=True,
+        ended_at=agent.ended_at,
         log=[],
         activity_id=activity_id,
     )

@@ -162,8 +162,8 @@ class App(Building):
             SessionBusy: the session has an unfinished execution.
             InputConflict: the execution id belongs to another input.
             NotStorable: a value of the message or the state cannot be recorded.
-            Unavailable, WriteUnknown: MongoDB; the same call again settles it.
-            TimeoutError: no outcome yet.
+            Unavailable: MongoDB, or no outcome within ``timeout``; the same call again goes on.
+            WriteUnknown: MongoDB did not acknowledge; the same call again settles it.
         """
         return await self._invoke(
             None,
@@ -273,7 +273,7 @@ class App(Building):
             InvalidAnswer: an answer is missing, unknown or does not fit; nothing was stored.
             AnswerConflict: a wait is answered with something else; nothing was stored.
             WaitClosed: the execution ended without these answers.
-            ConfigError, Unavailable, WriteUnknown, TimeoutError: as for ``invoke``.
+            ConfigError, Unavailable, WriteUnknown: as for ``invoke``.
         """
         return await self._resume(None, execution_id, answers, by=by, timeout=timeout)
 
@@ -306,7 +306,7 @@ class App(Building):
         checked = checked_id("execution_id", execution_id)
         limit = checks.checked_timeout(timeout)
         given = checks.checked_answers(answers)
-        who = None if by is None else checks.checked_text("by", by)
+        who = checks.checked_by(by)
         opened = await self._lifecycle.opened()
         execution = await opened.engine.resume(checked, given, by=who, timeout=limit, sink=sink)
         return await self._outcome(opened, execution)
@@ -320,7 +320,7 @@ class App(Building):
         """
         self._lifecycle.check_enabled()
         text, _execution_id, _digest = checks.checked_wait_id(wait_id)
-        who = None if by is None else checks.checked_text("by", by)
+        who = checks.checked_by(by)
         opened = await self._lifecycle.opened()
         receipt = await opened.engine.answer(text, value, by=who)
         return AnswerReceipt(

@@ -105,6 +105,16 @@ def checked_text(what: str, text: object) -> str:
     return text
 
 
+def checked_by(by: object) -> str | None:
+    """Who answers. ``expiry`` is the library's own: it answers what nobody did in time."""
+    if by is None:
+        return None
+    text = checked_text("by", by)
+    if text == "expiry":
+        raise ConfigError("by", "'expiry' is reserved", "Name who answers, or leave it out.")
+    return text
+
+
 def checked_optional_id(what: str, value: object) -> str | None:
     return None if value is None else checked_id(what, value)
 

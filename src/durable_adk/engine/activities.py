@@ -133,6 +133,17 @@ class StepRecords:
     def is_empty(self) -> bool:
         return not self._by_digest
 
+    def same_call(self, position: Position) -> Record | None:
+        """The record of a user call at this path, name and count, of its last entry."""
+        found = [
+            entry
+            for entry in self._by_digest.values()
+            if entry.position.kind is Kind.STEP
+            and (entry.position.path, entry.position.label, entry.position.ordinal)
+            == (position.path, position.label, position.ordinal)
+        ]
+        return max(found, key=lambda e: e.position.entry).record if found else None
+
     def has(self, path: str, entry: int, kind: Kind | None) -> bool:
         return (path, entry, kind) in self._places
 
@@ -292,6 +303,17 @@ class Recorded:
                     f" the first is {missing[0]}",
                     "Records were removed; give the execution up or restore them.",
                 )
+
+    def earlier(self, position: Position) -> Record | None:
+        """What an earlier step recorded for the same user call: same path, name and count.
+
+        For a body that asked in that step and is entered again from its top.
+        """
+        for step in range(position.step - 1, 0, -1):
+            found = self.step(step).same_call(position)
+            if found is not None:
+                return found
+        return None
 
     def step(self, step: int) -> StepRecords:
         """What counts in one step; always the same object."""

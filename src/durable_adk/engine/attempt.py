@@ -84,10 +84,6 @@ class Attempt:
         """Why the attempt is over, or None."""
         return self.ending.fatal
 
-    @property
-    def invocation_id(self) -> str:
-        return self.execution.invocation_id
-
     def activity_id(self, position: Position) -> str:
         """The public id of a call: idempotency key, wait id, link."""
         return activity_id(self.execution.execution_id, position.digest)
@@ -95,6 +91,10 @@ class Attempt:
     def has_record(self, step: int, path: str, entry: int, kind: Kind | None = None) -> bool:
         """Whether something is recorded at a place (of one kind, or of any)."""
         return self._recorded.step(step).has(path, entry, kind)
+
+    def earlier(self, position: Position) -> Record | None:
+        """What an earlier step recorded for the same ``step()`` of a body that asked then."""
+        return self._recorded.earlier(position)
 
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""

@@ -274,6 +274,7 @@ def main() -> int:
     parser.add_argument("part", nargs="*", help="internal: one process of the show")
     parser.add_argument("--interactive", action="store_true", help="take the answers from you")
     arguments = parser.parse_args()
+    logging.getLogger("google_adk").setLevel(logging.ERROR)
     match arguments.part:
         case ["begin", case]:
             asyncio.run(begin(case))
