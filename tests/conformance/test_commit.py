@@ -130,9 +130,10 @@ async def test_a_frontier_forgets_earlier_failures(bench: Bench) -> None:
         backoff_ms=0,
     )
     e = await bench.claim(e)
-    assert e.failures == 3
+    assert (e.failures, e.error) == (3, failure())
     await suspend(bench, e, [wait()])
-    assert (await bench.read(e)).failures == 0
+    stored = await bench.read(e)
+    assert (stored.failures, stored.error) == (0, None)
 
 
 async def test_a_frontier_committed_again_is_committed(bench: Bench) -> None:

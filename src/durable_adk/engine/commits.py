@@ -102,6 +102,7 @@ class Settlement:
             claim=None,
             frontier=frontier,
             failures=0,
+            error=None,
             wake_at=min(expiries, default=FAR),
             waiting_since=self._clock.estimate(),
             scopes_due=bool(step.stamp),

@@ -216,6 +216,7 @@ def suspended(
         "waiting": True,
         "wake_at": wake_at,
         "failures": 0,
+        "error": None,  # that of an earlier attempt: this one went well
     }
     if scopes_due:
         fields["scopes_due"] = True
