@@ -18,7 +18,7 @@ from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
-from google.adk.flows.llm_flows.tools import _caller
+from google.adk.flows.llm_flows.tools import _batch_executor, _caller
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.runners import Runner
@@ -42,6 +42,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (InvocationContext, "_enqueue_event"),
     (_caller, "_call_tool_async"),
     (_caller, "apply_confirmation_gate"),
+    (_batch_executor, "_execute_single_prepared_call_async"),
     (_retry_utils, "_get_retry_delay"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
@@ -98,6 +99,10 @@ def replace(owner: Any, name: str, wrapper: Any) -> None:
 
 def call_tool_owner() -> Any:
     return _caller
+
+
+def batch_owner() -> Any:
+    return _batch_executor
 
 
 def retry_owner() -> Any:

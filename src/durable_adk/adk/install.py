@@ -27,6 +27,7 @@ def install() -> None:
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
     _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
     _wrap(_seam.call_tool_owner(), "apply_confirmation_gate", tools.wrap_gate)
+    _wrap(_seam.batch_owner(), "_execute_single_prepared_call_async", tools.wrap_prepared)
     _wrap(_seam.retry_owner(), "_get_retry_delay", _wrap_delay)
 
 

@@ -19,11 +19,11 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam
+from durable_adk.adk import _seam, topology
 from durable_adk.adk import events as stored
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
-from durable_adk.errors import UnsupportedNode
+from durable_adk.errors import NotStorable, UnsupportedNode
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, RecordStatus
 
@@ -145,7 +145,7 @@ async def _leaf(
         await attempt.cancelled(admitted)
         raise
     except Exception as error:
-        raise await _failed(admitted, scope, error) from error
+        raise await _failed(admitted, scope, ctx, error) from error
     waiting = bool(_seam.interrupts_of(ctx))
     status = RecordStatus.WAITING if waiting else RecordStatus.COMPLETED
     record = await attempt.record(admitted, status, payload)
@@ -154,9 +154,12 @@ async def _leaf(
         _finish(scope, ctx)
 
 
-async def _failed(admitted: Dispatched, scope: Scope, error: Exception) -> Exception:
-    """Record the failure; what is raised is what a replay raises."""
-    payload = failure.encode_failure(error)
+async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Exception) -> Exception:
+    """Record the failure and what was emitted before it; a replay raises the same."""
+    try:
+        payload = failure.encode_failure(error, _left(scope, ctx))
+    except NotStorable:
+        payload = failure.encode_failure(error)
     record = await scope.stage.attempt.record(admitted, RecordStatus.FAILED, payload)
     scope.handed_out(record.ended_at)
     return failure.decode_failure(payload)
@@ -165,16 +168,18 @@ async def _failed(admitted: Dispatched, scope: Scope, error: Exception) -> Excep
 async def _replay(admitted: Replayed, scope: Scope, ctx: Context) -> AsyncGenerator[Event, None]:
     record = admitted.record
     scope.handed_out(record.ended_at)
-    if record.status is RecordStatus.FAILED:
-        raise failure.decode_failure(record.body or "")
-    left = codec.decode(record.body or "")
-    for own, data in left["log"]:
+    payload = record.body or ""
+    has_failed = record.status is RecordStatus.FAILED
+    left = failure.left_behind(payload) if has_failed else codec.decode(payload)
+    for own, data in left.get("log", ()):
         event = stored.from_data(data)
         if own:
             yield event
         else:
             await _seam.enqueue(_seam.invocation_of(ctx), event)
     _seam.restore_result(ctx, _result_from(left), same_step=True)
+    if has_failed:
+        raise failure.decode_failure(payload)
     if record.status is not RecordStatus.WAITING:
         _finish(scope, ctx)
 
@@ -198,6 +203,9 @@ def _finish(scope: Scope, ctx: Context) -> None:
     left = _result_data(ctx)
     left.pop("state", None)
     left.pop("artifacts", None)
+    before = topology.predecessors(ctx.parent_ctx.node if ctx.parent_ctx else None, scope.name)
+    if before:
+        left["before"] = before
     scope.stage.finished[scope.path] = left
     if scope.parent is not None and scope.parent.kind == "root":
         scope.stage.output = left.get("output")

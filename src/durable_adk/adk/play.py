@@ -13,9 +13,10 @@ from typing import Any
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.events import Event
 from google.adk.sessions import Session
+from google.adk.sessions.state import State
 from google.genai import types
 
-from durable_adk.adk import _seam, closing, waits
+from durable_adk.adk import _seam, closing, topology, waits
 from durable_adk.adk import events as stored
 from durable_adk.adk.runner import AttemptRunner
 from durable_adk.adk.scope import Scope, bound, current, within
@@ -42,11 +43,14 @@ class AdkPlay:
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
-        self._stage.done.update(codec.decode(step.finished))
+        finished = codec.decode(step.finished)
+        topology.check_finished(self._root, finished)
+        self._stage.done.update(finished)
 
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
     ) -> Quiet:
+        topology.check_asked(self._root, answered)
         self._open_step(shared)
         top = self._top_scope(answered)
         _seam.set_providers(lambda: (current() or top).new_id(), lambda: (current() or top).now())
@@ -83,6 +87,8 @@ class AdkPlay:
         self._stage.open_step()
         self._sessions.open_step()
         state = self._sessions.session.state
+        for key in [key for key in state if key.startswith(State.TEMP_PREFIX)]:
+            del state[key]  # it lives as long as one run of ADK, on every attempt
         for key, value in shared.items():
             state[key] = codec.decode(value)
 

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
-from durable_adk.errors import ConfigError
+from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, Record, RecordStatus
 
@@ -64,7 +64,13 @@ async def _record(
     if done is not None:
         return _outcome(scope, done)
     admitted = await stage.attempt.admit(
-        Call(position=position, name=name, asked=f"step {name}", node_path=scope.node_path)
+        Call(
+            position=position,
+            name=name,
+            request=_digest(name, args, kwargs),
+            asked=f"step {name}",
+            node_path=scope.node_path,
+        )
     )
     if isinstance(admitted, Replayed):
         return _outcome(scope, admitted.record)
@@ -93,6 +99,14 @@ async def _record(
         scope.handed_out(record.ended_at)
         raise failure.decode_failure(payload) from error
     return _outcome(scope, await stage.attempt.record(admitted, status, payload))
+
+
+def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What a recorded outcome is compared by; nothing where an argument cannot be stored."""
+    try:
+        return codec.digest(codec.encode([args, kwargs], where=f"step {name}"))
+    except NotStorable:
+        return ""
 
 
 def _outcome(scope: Scope, record: Record) -> Any:

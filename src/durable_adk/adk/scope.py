@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ScopeKind = Literal["root", "node", "agent", "tool", "recorded"]
+ScopeKind = Literal["root", "node", "agent", "call", "tool", "recorded"]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class Scope:
     Attributes:
         path: Operation path; empty for the root scope of an attempt.
         entry: Which entry of that path in this step this is, from 1.
-        kind: ``recorded`` is the body of a ``step()``: nothing inside it is recorded again.
+        kind: ``call`` is a tool call with its callbacks, ``tool`` the body in it; ``recorded`` is
+            the body of a ``step()``: nothing inside it is recorded again.
         asked_before: The body may have run in an earlier step up to a wait, and runs again from its
             top: what it recorded with ``step()`` then is not done again.
         in_body: A recorded body runs here (a leaf node, a tool): the clock is the wall clock.

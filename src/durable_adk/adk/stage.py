@@ -27,10 +27,14 @@ from durable_adk.model.position import (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an answered confirmation was about: it must be what runs."""
+    """What an answered confirmation was about: it must be what runs.
+
+    ``fits``: the tool had parameters of these names when it was shown.
+    """
 
     digest: str
     text: str
+    fits: bool
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -44,9 +48,9 @@ class Stage:
         asked_by: Scope path and entry of the latest asker of an ADK call id.
         segments: Segment of a call that the open step asked for, by (agent path, call id).
         call_segments: The same of calls that an earlier step asked for.
-        gated: Tool name and arguments, callbacks applied, of a call that was held back or ran,
-            by (agent path, call id): what a confirmation shows.
-        shown: By ADK call id of a confirmed tool.
+        gated: Tool name, arguments with callbacks applied, and whether they fit its parameters,
+            of a call that was held back or ran, by (agent path, call id): what a person is shown.
+        shown: Of confirmed calls, by (agent path, call id): models repeat their ids.
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
         output: The root's output, when it has one.
@@ -59,8 +63,8 @@ class Stage:
     asked_by: dict[str, tuple[str, int]] = field(default_factory=dict)
     segments: dict[tuple[str, str], str] = field(default_factory=dict)
     call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
-    gated: dict[tuple[str, str], tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    shown: dict[str, Shown] = field(default_factory=dict)
+    gated: dict[tuple[str, str], tuple[str, dict[str, Any], bool]] = field(default_factory=dict)
+    shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
     event_ids: EventIds = field(init=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import json
 from typing import Any
 
@@ -22,9 +23,9 @@ from durable_adk.adk import events as stored
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Replayed
-from durable_adk.errors import ReplayMismatch
+from durable_adk.errors import NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import POLICY_MARK, Kind, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import POLICY_MARK, Kind, Payload, RecordStatus, UnknownOutcome
 from durable_adk.model.position import Position
 
 
@@ -34,12 +35,53 @@ def wrap(adk_call: Any) -> Any:
     async def _call_tool_async(
         tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
     ) -> object:
-        agent = current()
-        if agent is None or agent.kind == "recorded" or _seam.defers_response(tool):
+        scope = current()
+        if scope is None or scope.kind == "recorded" or _seam.defers_response(tool):
             return await adk_call(tool, args, tool_context)
-        return await _recorded(adk_call, tool, args, tool_context, agent)
+        if scope.kind != "call":
+            scope = _call_scope(scope, tool, tool_context)
+        return await _recorded(adk_call, tool, args, tool_context, scope)
 
     return _call_tool_async
+
+
+def wrap_prepared(adk_execute: Any) -> Any:
+    """Give a call and its callbacks a scope of their own: what they record or derive must not
+    depend on which of several parallel calls is faster."""
+
+    async def _execute_single_prepared_call_async(
+        invocation_context: Any, prepared_call: Any, agent: Any
+    ) -> Any:
+        outer = current()
+        if outer is None or outer.kind == "recorded":
+            return await adk_execute(invocation_context, prepared_call, agent)
+        scope = _call_scope(outer, prepared_call.tool, prepared_call.tool_context)
+        with bound(scope):
+            return await adk_execute(invocation_context, prepared_call, agent)
+
+    return _execute_single_prepared_call_async
+
+
+def _call_scope(agent: Scope, tool: BaseTool, context: ToolContext) -> Scope:
+    call_id = context.function_call_id or ""
+    return Scope(
+        stage=agent.stage,
+        path=agent.stage.tool_path(agent, call_id),
+        entry=agent.entry,
+        kind="call",
+        name=tool.name,
+        node_path=agent.node_path,
+        invocation_id=agent.invocation_id,
+        parent=agent,
+        ended_at=agent.ended_at,
+        asked_before=agent.stage.is_earlier_call(agent, call_id),
+    )
+
+
+def _agent_of(call: Scope) -> Scope:
+    """The scope that asked for a call."""
+    assert call.parent is not None
+    return call.parent
 
 
 def _policy(stage: Stage, tool: BaseTool) -> UnknownOutcome:
@@ -62,30 +104,44 @@ def wrap_gate(adk_gate: Any) -> Any:
     ) -> Any:
         held_back = await adk_gate(tool, function_args, tool_context)
         scope = current()
-        if held_back is not None and scope is not None:
+        if held_back is not None and scope is not None and scope.kind == "call":
             _note(scope, tool, function_args, tool_context)
         return held_back
 
     return apply_confirmation_gate
 
 
-def _note(agent: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> None:
-    place = (agent.path, context.function_call_id or "")
-    agent.stage.gated[place] = (tool.name, copy.deepcopy(args))
+def _note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> None:
+    place = (_agent_of(call).path, context.function_call_id or "")
+    call.stage.gated[place] = (tool.name, copy.deepcopy(args), _takes(tool, args))
+
+
+def _takes(tool: BaseTool, args: dict[str, Any]) -> bool:
+    """Whether the tool's function has parameters of these names, as far as one can see."""
+    func = getattr(tool, "func", None)
+    try:
+        parameters = inspect.signature(func).parameters if func is not None else {}
+    except (TypeError, ValueError):
+        return True
+    if not parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return True
+    return set(args) <= set(parameters)
 
 
 async def _recorded(
-    adk_call: Any, tool: BaseTool, args: dict[str, Any], context: ToolContext, agent: Scope
+    adk_call: Any, tool: BaseTool, args: dict[str, Any], context: ToolContext, call: Scope
 ) -> object:
-    stage = agent.stage
+    stage, agent = call.stage, _agent_of(call)
     attempt = stage.attempt
-    path = stage.tool_path(agent, context.function_call_id or "")
-    ordinal = agent.count(f"tool:{path}")
-    position = Position(stage.step, path, agent.entry, Kind.TOOL, ordinal)
-    request = codec.digest(codec.encode([tool.name, args], where=f"{tool.name} arguments"))
+    ordinal = agent.count(f"tool:{call.path}")
+    position = Position(stage.step, call.path, agent.entry, Kind.TOOL, ordinal)
+    try:
+        request = codec.digest(codec.encode([tool.name, args], where=f"{tool.name} arguments"))
+    except NotStorable as error:
+        await attempt.halt(error)
     asked = describe(tool.name, args)
-    await _check_shown(context, agent, position, request, asked)
-    _note(agent, tool, args, context)
+    await _check_shown(tool, args, context, call, position, request, asked)
+    _note(call, tool, args, context)
     admitted = await attempt.admit(
         Call(
             position=position,
@@ -97,9 +153,8 @@ async def _recorded(
         )
     )
     if isinstance(admitted, Replayed):
-        return await _replay(admitted, context, agent)
-    scope = _tool_scope(tool, path, agent, stage.activity_id(position))
-    scope.asked_before = stage.is_earlier_call(agent, context.function_call_id or "")
+        return await _replay(admitted, context, call)
+    scope = _tool_scope(tool, call, stage.activity_id(position))
     before = _snapshot(context)
     agent.bodies += 1
     try:
@@ -116,9 +171,9 @@ async def _recorded(
         await _hold(agent, context)
         raise
     except Exception as error:
-        payload = failure.encode_failure(error)
+        payload = _failed(error, {**_changes(before, context), "log": _log_of(scope)})
         record = await attempt.record(admitted, RecordStatus.FAILED, payload)
-        agent.handed_out(record.ended_at)
+        call.handed_out(record.ended_at)
         raise failure.decode_failure(payload) from error
     finally:
         agent.bodies -= 1
@@ -126,37 +181,50 @@ async def _recorded(
     record = await attempt.record(
         admitted, RecordStatus.COMPLETED, payload, durable=_has_after_hook(context)
     )
-    agent.handed_out(record.ended_at)
+    call.handed_out(record.ended_at)
     result = codec.decode(payload)["result"]
-    agent.stage.references.know_result(result, record.slot)
+    stage.references.know_result(result, record.slot)
     return result
 
 
-async def _replay(admitted: Replayed, context: ToolContext, agent: Scope) -> object:
+def _failed(error: Exception, left: dict[str, Any]) -> Payload:
+    """The failure with what the body changed before it failed, as far as that can be stored."""
+    left = {name: value for name, value in left.items() if value}
+    try:
+        return failure.encode_failure(error, left)
+    except NotStorable:
+        return failure.encode_failure(error)
+
+
+async def _replay(admitted: Replayed, context: ToolContext, call: Scope) -> object:
     record = admitted.record
-    agent.handed_out(record.ended_at)
-    if record.status is RecordStatus.FAILED:
-        raise failure.decode_failure(record.body or "")
-    body = codec.decode(record.body or "")
+    call.handed_out(record.ended_at)
+    payload = record.body or ""
+    has_failed = record.status is RecordStatus.FAILED
+    body = failure.left_behind(payload) if has_failed else codec.decode(payload)
     for _own, data in body.get("log", ()):
         await _seam.enqueue(_seam.invocation_of(context), stored.from_data(data))
     _apply(context, body)
-    agent.stage.references.know_result(body["result"], record.slot)
+    if has_failed:
+        raise failure.decode_failure(payload)
+    call.stage.references.know_result(body["result"], record.slot)
     return body["result"]
 
 
-def _tool_scope(tool: BaseTool, path: str, agent: Scope, activity_id: str) -> Scope:
+def _tool_scope(tool: BaseTool, call: Scope, activity_id: str) -> Scope:
     return Scope(
-        stage=agent.stage,
-        path=path,
-        entry=agent.entry,
+        stage=call.stage,
+        path=call.path,
+        entry=call.entry,
         kind="tool",
         name=tool.name,
-        node_path=agent.node_path,
-        invocation_id=agent.invocation_id,
-        parent=agent,
+        node_path=call.node_path,
+        invocation_id=call.invocation_id,
+        parent=call,
+        asked_before=call.asked_before,
         in_body=True,
-        ended_at=agent.ended_at,
+        ended_at=call.ended_at,
+        counts=call.counts,  # one place for the callbacks and the body
         log=[],
         activity_id=activity_id,
     )
@@ -167,12 +235,22 @@ def _log_of(scope: Scope) -> list[list[Any]]:
 
 
 async def _check_shown(
-    context: ToolContext, agent: Scope, position: Position, request: str, asked: str
+    tool: BaseTool,
+    args: dict[str, Any],
+    context: ToolContext,
+    call: Scope,
+    position: Position,
+    request: str,
+    asked: str,
 ) -> None:
     """A person agreed to one tool with certain arguments; nothing else may run for it."""
-    shown = agent.stage.shown.get(context.function_call_id or "")
-    if shown is not None and context.tool_confirmation is not None and shown.digest != request:
-        await agent.stage.attempt.halt(
+    shown = call.stage.shown.get((_agent_of(call).path, context.function_call_id or ""))
+    if shown is None or context.tool_confirmation is None:
+        return
+    if shown.digest != request or (shown.fits and not _takes(tool, args)):
+        if shown.digest == request:
+            asked = f"{tool.name} without {', '.join(sorted(args))}"
+        await call.stage.attempt.halt(
             ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked)
         )
 

@@ -113,8 +113,9 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     if call.name == WaitKind.CONFIRMATION.value:
         about = args.get("originalFunctionCall") or {}
         shows = args.get("toolConfirmation") or {}
-        name, given = stage.gated.get(
-            (asked.path, about.get("id", "")), (about.get("name", ""), about.get("args") or {})
+        name, given, fits = stage.gated.get(
+            (asked.path, about.get("id", "")),
+            (about.get("name", ""), about.get("args") or {}, False),
         )
         return WaitKind.CONFIRMATION, {
             "message": shows.get("hint") or "",
@@ -122,6 +123,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             "tool_call": {"id": about.get("id", ""), "name": name, "args": given},
             "response_schema": None,
             "shown": codec.digest(codec.encode([name, given], where="arguments")),
+            "fits": fits,
             "segment": _segment(stage, asked.path, about.get("id", "")),
         }
     if call.name == WaitKind.INPUT.value:
@@ -169,7 +171,9 @@ def _remember(stage: Stage, wait: WaitRequest) -> None:
     content = codec.decode(wait.content)
     call = content["tool_call"]
     if wait.kind is WaitKind.CONFIRMATION and call:
-        stage.shown[call["id"]] = Shown(content["shown"], describe(call["name"], call["args"]))
+        text = describe(call["name"], call["args"])
+        shown = Shown(content["shown"], text, content["fits"])
+        stage.shown[wait.operation_path, call["id"]] = shown
         if content.get("segment"):
             stage.call_segments[wait.operation_path, call["id"]] = content["segment"]
 

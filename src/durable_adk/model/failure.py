@@ -48,9 +48,21 @@ class RecordedFailure(Exception):
         return self._text
 
 
-def encode_failure(error: BaseException) -> Payload:
-    """What can be stored of an exception. Never raises ``NotStorable``."""
-    return encode(_describe(error, 0), where="failure")
+def encode_failure(error: BaseException, left: Mapping[str, Any] | None = None) -> Payload:
+    """What can be stored of an exception, and what its body ``left`` before it failed.
+
+    Raises:
+        NotStorable: a value in ``left``; never because of the exception.
+    """
+    described = _describe(error, 0)
+    return encode({**described, "left": dict(left)} if left else described, where="failure")
+
+
+def left_behind(text: Payload) -> dict[str, Any]:
+    """What a failed body left before it failed; empty if nothing was recorded of it."""
+    recorded = decode(text)
+    left = recorded.get("left") if isinstance(recorded, dict) else None
+    return dict(left) if isinstance(left, dict) else {}
 
 
 def decode_failure(text: Payload) -> Exception:

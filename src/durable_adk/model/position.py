@@ -110,7 +110,7 @@ class Position:
                         int(entry),
                         Kind(kind),
                         int(ordinal),
-                        _unescape(label[0]) if label else "",
+                        unescape(label[0]) if label else "",
                     )
                 except ValueError as error:
                     raise CorruptHistory(f"position {text!r}", str(error)) from error
@@ -118,7 +118,8 @@ class Position:
                 raise CorruptHistory(f"position {text!r}", "expected five or six fields")
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """Undo ``escape``."""
     return re.sub(r"%([0-9A-F]{2})", lambda m: chr(int(m[1], 16)), text)
 
 
