@@ -210,12 +210,16 @@ class StepRecords:
                 entry.covered = last.get(path, 0) > entry.record.seq
                 path = parent_of(path)
 
-    def voidable(self, never: frozenset[str]) -> list[str]:
+    def voidable(self, never: frozenset[str], entered: Iterable[str] = ()) -> list[str]:
         """Slots of failures that nothing rests on; ``never`` are digests that stay for good.
 
-        A failure of a body that must not run twice stays as well: it has an intent.
+        A failure of a body that must not run twice stays as well: it has an intent. ``entered``
+        are the paths of recorded bodies that this attempt entered and that left no outcome.
         """
         entries = self.in_order()
+        bodies = frozenset(entered) | {
+            entry.position.path for entry in entries if entry.position.kind in _COVERS
+        }
         return [
             failed.record.slot
             for place, failed in enumerate(entries)
@@ -223,15 +227,15 @@ class StepRecords:
             and failed.position.kind in _VOIDABLE
             and failed.record.digest not in self._intents
             and failed.record.digest not in never
-            and not any(_rests_on(later, failed) for later in entries[place + 1 :])
+            and not any(_rests_on(later, failed, bodies) for later in entries[place + 1 :])
         ]
 
 
-def _rests_on(later: Entry, failed: Entry) -> bool:
+def _rests_on(later: Entry, failed: Entry, bodies: frozenset[str]) -> bool:
     """Whether a later record shows that somebody saw a failure and went on from it.
 
     A parallel sibling that merely ended later does not: what is voided must not depend on which
-    of two siblings was faster. Where the paths cannot tell (two nodes of one orchestrator, two
+    of two siblings was faster. Where the paths cannot tell (two nodes that one body runs, two
     ``step()`` calls of one body), entering the body after the failure is the sign.
     """
     path, after = failed.position.path, later.position
@@ -247,17 +251,35 @@ def _rests_on(later: Entry, failed: Entry) -> bool:
             return again or (after.kind is Kind.MODEL and after.path == parent_of(path))
         case Kind.NODE:
             again = after.path == path and after.entry > failed.position.entry
-            return again or (
-                is_under(after.path, parent_of(path) or path) and _entered_after(later, failed)
-            )
+            return again or _went_on(later, failed, bodies)
         case _:
             return is_under(after.path, path) and _entered_after(later, failed)
 
 
+def _went_on(later: Entry, failed: Entry, bodies: frozenset[str]) -> bool:
+    """Whether the body that ran a failed node, directly or inside a workflow, entered more.
+
+    Only user code can have caught the failure. A workflow or an agent between the two cannot:
+    what still starts below it belongs to a branch that knows nothing of the failure.
+    """
+    child, body = failed.position.path, parent_of(failed.position.path)
+    while body and body not in bodies:
+        child, body = body, parent_of(body)
+    after = later.position.path
+    if not body or not is_under(after, body):
+        return False
+    is_beside = child != failed.position.path and is_under(after, child)
+    return not is_beside and _entered_after(later, failed)
+
+
 def _entered_after(later: Entry, failed: Entry) -> bool:
-    if later.record.attempt == failed.record.attempt:
-        return later.record.started_at > failed.record.ended_at
-    return later.asked_at > failed.told_at > 0
+    """By the moves of this attempt; by the writer's clock if it did not get to one of them."""
+    if later.asked_at and failed.told_at:
+        return later.asked_at > failed.told_at
+    return (
+        later.record.attempt == failed.record.attempt
+        and later.record.started_at >= failed.record.ended_at
+    )
 
 
 class Recorded:

@@ -17,12 +17,12 @@ from typing import Literal, NoReturn, Protocol, TypeVar
 
 from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
 from durable_adk.engine.doubts import Doubts, in_doubt
-from durable_adk.engine.ending import Ending
+from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
 from durable_adk.engine.ports import Clock, Faults, Sink, Store
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import LeaseLost, ReplayMismatch
+from durable_adk.errors import ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
@@ -273,13 +273,7 @@ class Attempt:
             if found is not None:
                 return found
         if not self._permit.may_start():
-            await self.halt(
-                LeaseLost(
-                    f"execution {self.execution.execution_id!r}",
-                    "the lease was not renewed in time",
-                    "Nothing new is started; whoever claims it next goes on.",
-                )
-            )
+            await self.halt(too_late(self.execution.execution_id))
         self._reach(call, ran=False)
         return ticket
 
@@ -353,6 +347,11 @@ class Attempt:
                 if not self._asks_below(ticket.call.position)
             )
         )
+
+    def voidable(self, never: frozenset[str]) -> list[str]:
+        """Slots of failures that the next attempt may try again."""
+        paths = [ticket.call.position.path for ticket in self._entered.values()]
+        return self.records.voidable(never, paths)
 
     def stop(self, error: BaseException) -> None:
         """End the attempt for this reason, unless it has one; cancel the run."""

@@ -296,7 +296,7 @@ def _voided(ran: Attempt | None) -> list[str]:
         for record in ran.records.outcomes()
         if record.status is RecordStatus.FAILED and _is_not_storable(record.body)
     )
-    return ran.records.voidable(never)
+    return ran.voidable(never)
 
 
 def _is_not_storable(body: Payload | None) -> bool:

@@ -80,3 +80,12 @@ class Ending:
             "the attempt that made this call is over",
             "Await every task that a node or a tool starts.",
         )
+
+
+def too_late(execution_id: str) -> LeaseLost:
+    """Why nothing new is started."""
+    return LeaseLost(
+        f"execution {execution_id!r}",
+        "the lease was not renewed in time",
+        "Nothing new is started; whoever claims it next goes on.",
+    )

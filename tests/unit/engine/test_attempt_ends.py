@@ -600,6 +600,97 @@ async def test_a_sibling_that_ended_later_does_not_keep_a_failure_alive() -> Non
         assert sorted(program.ledger.entered) == ["a", "a", "b"]
 
 
+async def test_a_node_that_fails_beside_a_busy_branch_of_a_workflow_is_tried_again() -> None:
+    async def script(calls: Calls, _: list[object]) -> object:
+        async def bad() -> object:
+            if calls.attempt.execution.attempt == 1:
+                raise ValueError("first time")
+            return "good"
+
+        async def busy() -> None:
+            for ordinal in range(1, 5):
+                await calls.model("m", path=f"{AGENT}/b#1", ordinal=ordinal)
+                await calls.tool("t", path=f"{AGENT}/b#1/:m{ordinal}.0")
+
+        found = await asyncio.gather(calls.node("a", bad), busy(), return_exceptions=True)
+        for one in found:
+            if isinstance(one, Exception):
+                raise one
+        return "done"
+
+    desk, program = Desk(), Scripted(script)
+    execution = await desk.begin()
+    queued = await desk.run(execution, program)
+    (failed,) = [r for r in await desk.records(execution) if r.status is RecordStatus.FAILED]
+    assert queued.voided == (failed.slot,)
+    ended = await desk.run(await desk.claim(execution), program)
+    assert ended.status is Status.COMPLETED
+    assert program.ledger.entered.count("a") == 2
+
+
+@pytest.mark.parametrize("inner", ["in#1", "flow#1/in#1"])
+async def test_a_failure_that_the_body_around_it_caught_stays(inner: str) -> None:
+    """Also after the body itself failed, and whether a workflow stands between them or not."""
+
+    async def script(calls: Calls, _: list[object]) -> object:
+        async def bad() -> object:
+            raise ValueError("caught")
+
+        async def body() -> object:
+            with contextlib.suppress(ValueError):
+                await calls.call(Kind.NODE, "inner", bad, path=f"{AGENT}/n#1/{inner}")
+            await calls.call(Kind.NODE, "instead", path=f"{AGENT}/n#1/instead#1")
+            if calls.attempt.execution.attempt == 1:
+                raise RuntimeError("transient")
+            return "done"
+
+        return await calls.node("n", body)
+
+    desk, program = Desk(), Scripted(script)
+    execution = await desk.begin()
+    queued = await desk.run(execution, program)
+    slots = {record.name: record.slot for record in await desk.records(execution)}
+    assert queued.voided == (slots["n"],)
+    ended = await desk.run(await desk.claim(execution), program)
+    assert ended.status is Status.COMPLETED
+    assert program.ledger.entered == ["n", "inner", "instead", "n"]
+
+
+async def test_a_failure_inside_a_body_that_was_cancelled_stays_if_it_went_on() -> None:
+    """The body has no outcome: it was entered in this attempt, and that is enough."""
+
+    async def script(calls: Calls, _: list[object]) -> object:
+        again = calls.attempt.execution.attempt > 1
+
+        async def bad() -> object:
+            raise ValueError("caught")
+
+        async def body() -> object:
+            with contextlib.suppress(ValueError):
+                await calls.call(Kind.NODE, "inner", bad, path=f"{AGENT}/n#1/inner#1")
+            await calls.call(Kind.NODE, "instead", path=f"{AGENT}/n#1/instead#1")
+            return "done" if again else await forever()
+
+        async def fail_later() -> object:
+            while "instead" not in program.ledger.ran:
+                await asyncio.sleep(0)
+            raise RuntimeError("transient")
+
+        async with asyncio.TaskGroup() as group:
+            found = group.create_task(calls.node("n", body))
+            group.create_task(calls.tool("late", None if again else fail_later))
+        return found.result()
+
+    desk, program = Desk(), Scripted(script)
+    execution = await desk.begin()
+    queued = await desk.run(execution, program)
+    slots = {record.name: record.slot for record in await desk.records(execution)}
+    assert queued.voided == (slots["late"],)
+    ended = await desk.run(await desk.claim(execution), program)
+    assert ended.status is Status.COMPLETED
+    assert program.ledger.entered.count("inner") == 1
+
+
 async def test_the_failure_of_a_body_that_must_not_run_twice_stays_for_good() -> None:
     async def bad() -> object:
         raise ValueError("declined")
