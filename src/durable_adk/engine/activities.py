@@ -7,6 +7,7 @@ one more than its voided slots, so a voided failure is followed by a fresh slot.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -282,6 +283,16 @@ def _entered_after(later: Entry, failed: Entry) -> bool:
     )
 
 
+def gaps(records: Iterable[Record]) -> list[int]:
+    """Places of the log that nobody holds, below the last one that somebody does.
+
+    Outcomes become durable in the order of their numbers, so there is none. Two owners may hold
+    one number: a stale one's records count on from the same last number as the living one's.
+    """
+    held = {record.seq for record in records}
+    return [seq for seq in range(1, max(held, default=0)) if seq not in held]
+
+
 class Recorded:
     """Everything loaded for an attempt, checked against what its commits name."""
 
@@ -292,11 +303,13 @@ class Recorded:
         records: Sequence[Record] = (),
         steps: Sequence[StepDocument] = (),
         voided: Iterable[str] = (),
+        to_close: bool = False,
     ) -> None:
-        """Sort records into steps.
+        """Sort records into steps. ``to_close``: records may be missing, nothing rests on them.
 
         Raises:
-            CorruptHistory: a record that a step document names is missing, or a step is.
+            CorruptHistory: a record that a step document names is missing, or one of the log
+                before its last, or a step is.
         """
         self.open_step = open_step
         self.last_seq = max((record.seq for record in records), default=0)
@@ -306,15 +319,19 @@ class Recorded:
         self._steps: dict[int, StepRecords] = {}
         for record in records:
             self._by_step.setdefault(record.step, []).append(record)
-        self._check()
+        self._check_steps()
+        if not to_close:
+            self._check_records()
 
-    def _check(self) -> None:
+    def _check_steps(self) -> None:
         if sorted(self._documents) != list(range(1, self.open_step)):
             raise CorruptHistory(
                 f"steps before step {self.open_step}",
                 f"found {sorted(self._documents)}",
                 "A step document was removed; give the execution up or restore it.",
             )
+
+    def _check_records(self) -> None:
         for document in self._documents.values():
             there = {r.slot for r in self._by_step.get(document.step, ())}
             missing = [slot for slot in document.records if slot not in there]
@@ -325,6 +342,13 @@ class Recorded:
                     f" the first is {missing[0]}",
                     "Records were removed; give the execution up or restore them.",
                 )
+        gap = next(iter(gaps(itertools.chain.from_iterable(self._by_step.values()))), None)
+        if gap is not None:
+            raise CorruptHistory(
+                f"the log of step {self.open_step}",
+                f"record {gap} of {self.last_seq} is missing",
+                "Records were removed; give the execution up or restore them.",
+            )
 
     def earlier(self, position: Position) -> Record | None:
         """What an earlier step recorded for the same user call: same path, name and count.

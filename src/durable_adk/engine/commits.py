@@ -172,7 +172,7 @@ class Settlement:
             await ran.settle()
         history = await past.history()
         await past.leave_frontier()
-        recorded = await past.load(ran=ran is not None)
+        recorded = await past.load(to_close=True)
         attempt, play = self._begin(recorded, history)
         try:
             for document in past.steps:

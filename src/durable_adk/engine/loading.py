@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from durable_adk.engine.activities import Recorded
+from durable_adk.engine.activities import Recorded, gaps
 from durable_adk.engine.ends import answered_waits
 from durable_adk.engine.ports import Store
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import CorruptHistory
+from durable_adk.model.activity import Record
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StepRef
 from durable_adk.model.wait import AnsweredWait
 
@@ -64,26 +65,46 @@ class Past:
             frontier=None,
         )
 
-    async def load(self, *, ran: bool = False) -> Recorded:
+    async def load(self, *, to_close: bool = False) -> Recorded:
         """Everything that is recorded, checked against what the commits name.
 
         The records of committed steps are read in both modes: nothing else notices that some
-        of them are gone. ``ran``: this attempt may have recorded something itself.
+        of them are gone. ``to_close``: what is missing does not matter, and this attempt may
+        have recorded something itself.
 
         Raises:
             CorruptHistory: something that a commit names is missing.
         """
         execution = self.execution
-        if execution.attempt == 1 and execution.step == 1 and not ran:
+        if execution.attempt == 1 and execution.step == 1 and not to_close:
             return Recorded(open_step=1)  # nobody can have recorded anything
         self.steps = await self._store.load_steps(execution)
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
             await self._store.apply_scopes(execution, self.steps[-1])
             self.execution = dataclasses.replace(execution, scopes_due=False)
-        records = await self._store.load_records(execution.run, from_step=1)
         return Recorded(
-            open_step=execution.step, records=records, steps=self.steps, voided=execution.voided
+            open_step=execution.step,
+            records=await self._records(),
+            steps=self.steps,
+            voided=execution.voided,
+            to_close=to_close,
         )
+
+    async def _records(self) -> Sequence[Record]:
+        """All records; again if there is a gap in the log.
+
+        A stale owner may be writing while they are read: a read can meet a late record and miss
+        an earlier one. What it met was written after all before it, so a second read has those;
+        what comes after a gap that only the second read shows is such a late record again.
+        """
+        run = self.execution.run
+        records = await self._store.load_records(run, from_step=1)
+        if not gaps(records):
+            return records
+        last = max(record.seq for record in records)
+        again = await self._store.load_records(run, from_step=1)
+        gap = next(iter(gaps(again)), last)
+        return again if gap <= last else [record for record in again if record.seq < gap]
 
     async def waits_of(self, step: int) -> tuple[AnsweredWait, ...]:
         """The answered waits that ended a committed step.

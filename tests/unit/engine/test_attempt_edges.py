@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 
 from durable_adk.engine import ends
-from durable_adk.engine.activities import Recorded
+from durable_adk.engine.activities import Recorded, gaps
 from durable_adk.engine.attempt import Call
 from durable_adk.errors import (
     CorruptHistory,
@@ -17,12 +18,23 @@ from durable_adk.errors import (
     ReplayMismatch,
     Unavailable,
 )
-from durable_adk.model.activity import Kind, RecordStatus
+from durable_adk.model.activity import Kind, Record, RecordStatus
 from durable_adk.model.execution import Status, StepDocument
 from durable_adk.model.identity import FencingToken, RunId, new_nonce
 from durable_adk.model.position import Position
+from durable_adk.store.mongo import MongoStore
 from durable_adk.testing.faults import FaultPlan
-from tests.support.attempts import AGENT, FAIL, TTL_MS, Calls, Desk, ProcessDied, Scripted, ask
+from tests.support.attempts import (
+    AGENT,
+    FAIL,
+    TTL_MS,
+    Calls,
+    Desk,
+    ProcessDied,
+    Scripted,
+    ask,
+    foreign_tool_record,
+)
 
 
 async def forever() -> object:
@@ -307,6 +319,60 @@ def test_a_gap_between_steps_or_a_missing_record_is_corruption() -> None:
     slot = f"000001:{'a' * 20}.1o"
     with pytest.raises(CorruptHistory, match=slot):
         Recorded(open_step=2, steps=[document(1, (slot,))])
+
+
+async def three_tools(calls: Calls, _: list[object]) -> object:
+    for name in ("a", "b", "c"):
+        await calls.tool(name)
+    if calls.attempt.execution.attempt == 1:
+        raise RuntimeError("transient")
+    return "done"
+
+
+class Forgetful(MongoStore):
+    """A store whose reads miss the second record: for good, or ``misses`` times."""
+
+    misses = 1
+
+    async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
+        found = await super().load_records(run, from_step=from_step)
+        self.misses -= 1
+        return tuple(r for r in found if r.seq != 2) if self.misses >= 0 else found
+
+
+async def test_a_record_gone_from_the_open_step_makes_it_stuck_and_it_can_be_given_up() -> None:
+    desk, program = Desk(), Scripted(three_tools)
+    execution = await desk.begin()
+    await desk.run(execution, program)
+    store = Forgetful(desk.client, database="d", clock=desk.clock)
+    store.misses = 100
+    stuck = await desk.run(await desk.claim(execution), program, store=store)
+    assert (stuck.status, stuck.error and stuck.error.type) == (Status.STUCK, "CorruptHistory")
+    assert stuck.error is not None and "record 2 of 3 is missing" in stuck.error.message
+    assert program.ledger.entered == ["a", "b", "c"], "the lost call is not made again"
+    claimed = await desk.store.claim_to_close(
+        execution.key, closing=Status.FAILED, reason="gone", nonce=new_nonce(), ttl_ms=TTL_MS
+    )
+    assert claimed is not None
+    assert (await desk.run(claimed, program, store=store)).status is Status.FAILED
+
+
+async def test_a_gap_that_is_gone_at_the_second_look_was_a_stale_owner_that_writes() -> None:
+    desk, program = Desk(), Scripted(three_tools)
+    execution = await desk.begin()
+    await desk.run(execution, program)
+    store = Forgetful(desk.client, database="d", clock=desk.clock)
+    ended = await desk.run(await desk.claim(execution), program, store=store)
+    assert ended.status is Status.COMPLETED
+    assert program.ledger.entered == ["a", "b", "c"]
+
+
+def test_two_owners_may_hold_one_place_of_the_log() -> None:
+    first = foreign_tool_record(1, f"{AGENT}/:m1.0")
+    numbers = [1, 2, 2, 3, 3, 4]
+    assert gaps([dataclasses.replace(first, seq=seq) for seq in numbers]) == []
+    assert gaps([dataclasses.replace(first, seq=seq) for seq in (0, 2, 5)]) == [1, 3, 4]
+    assert gaps([]) == []
 
 
 async def test_a_failed_step_inside_a_body_that_ended_well_is_handled() -> None:
