@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import socket
 import time
@@ -227,6 +228,33 @@ async def test_a_server_that_does_not_answer_is_unavailable_within_a_bounded_tim
         await store.open()
     assert time.monotonic() - started < 5
     await store.close()
+
+
+async def test_a_server_that_is_down_is_named_and_waited_for_as_long_as_the_string_says() -> None:
+    store = MongoStore("mongodb://u:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=200")
+    started = time.monotonic()
+    with pytest.raises(
+        Unavailable, match=r"no MongoDB server answered at 127\.0\.0\.1:1 "
+    ) as caught:
+        await store.open()
+    assert time.monotonic() - started < 3
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_another_name_of_the_replica_set_is_said_to_be_wrong(
+    replica_set_uri: str, database: str
+) -> None:
+    uri = re.sub("replicaSet=[^&]+", "replicaSet=other", replica_set_uri)
+    assert uri != replica_set_uri
+    store = MongoStore(f"{uri}&serverSelectionTimeoutMS=500", database=database)
+    with pytest.raises(Unavailable, match=r"replicaSet= names answered at .+rs\.conf\(\)\._id"):
+        await store.open()
+
+
+async def test_a_host_name_that_leads_nowhere_is_said_to_be_so() -> None:
+    store = MongoStore("mongodb://no-such-host.invalid/?serverSelectionTimeoutMS=500")
+    with pytest.raises(Unavailable, match=r"not resolved among no-such-host\.invalid:27017"):
+        await store.open()
 
 
 async def test_a_write_that_no_server_takes_is_unavailable_and_not_unknown(

@@ -78,6 +78,7 @@ async def persistently(
     deadline_s: float,
     is_write: bool,
     timeout: Callable[[], AbstractContextManager[None]],
+    hosts: str,
 ) -> R:
     """Do ``once`` until it is answered or the deadline has passed.
 
@@ -107,7 +108,7 @@ async def persistently(
             reraise=True,
         )(bounded)
     except Exception as error:  # as above
-        translation = translated(error, what, unknown=unknown)
+        translation = translated(error, what, unknown=unknown, hosts=hosts)
         if translation is None:
             raise
         raise translation from error
@@ -139,7 +140,9 @@ class Core:
         timeout: Callable[[], AbstractContextManager[None]],
     ) -> R:
         """A step of opening the store: tried twice, not until the deadline of a write."""
-        return await persistently("open", once, deadline_s=0, is_write=False, timeout=timeout)
+        return await persistently(
+            "open", once, deadline_s=0, is_write=False, timeout=timeout, hosts=self.link.hosts
+        )
 
     async def read(self, what: str, once: Callable[[Session], Awaitable[R]]) -> R:
         """Read, seeing at least what every earlier write in a session here has done.
@@ -158,6 +161,7 @@ class Core:
             deadline_s=self._deadline_s,
             is_write=False,
             timeout=self.link.timeout,
+            hosts=self.link.hosts,
         )
 
     async def write(self, kind: Write, put: Put[R], settle: Settle[R]) -> R:
@@ -202,6 +206,7 @@ class Core:
             deadline_s=self._deadline_s if deadline_s is None else deadline_s,
             is_write=True,
             timeout=self.link.timeout,
+            hosts=self.link.hosts,
         )
 
     async def find(

@@ -17,7 +17,8 @@ import enum
 import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote
 
 import pymongo
 from bson import CodecOptions, Timestamp
@@ -37,6 +38,12 @@ _SETTINGS: dict[str, Any] = {
 _DATABASE_NAME = re.compile(r"[^\s/\\.\"$*<>:|?\x00]{1,63}")
 _PREFIX = re.compile(r"[A-Za-z0-9_\-]{0,64}")
 _TWIN_POOL = 8
+_OF_THE_SERVER = frozenset({"admin", "config", "local"})
+_DRIVER_PATIENCE_S = 30
+"""PyMongo's own ``serverSelectionTimeoutMS``: what a client has that says nothing."""
+
+FIRST_ANSWER_S: Final = 5.0
+"""How long opening waits for any server to answer, unless the client says so itself."""
 
 
 class Driver(enum.Enum):
@@ -72,12 +79,26 @@ def recognised(given: object) -> Driver:
     raise ConfigError("mongodb", f"{found} is no MongoDB client that can be used", remedy)
 
 
+def database_in(given: object) -> str | None:
+    """The database that the path of a connection string names; None if there is no such name.
+
+    ``admin``, ``config`` and ``local`` belong to the server: as a path they say where the
+    user's credentials are kept, not where data should go.
+    """
+    if not isinstance(given, str):
+        return None
+    path = given.partition("://")[2].partition("?")[0].partition("/")[2]
+    name = unquote(path).partition(".")[0]  # a path may name a collection, too
+    return name if name and name not in _OF_THE_SERVER else None
+
+
 class Link:
     """A client of any of the three drivers, with our settings on its database.
 
     Attributes:
         driver: What the user gave.
         needs_own_loop: Whether a twin works on another event loop.
+        hosts: The servers that the client was told of, for messages; empty before ``connect``.
     """
 
     def __init__(self, given: object, *, database: str, prefix: str, timeout_ms: int) -> None:
@@ -91,6 +112,7 @@ class Link:
         self.needs_own_loop = self.driver is not Driver.MOCK
         self.database_name = database
         self.prefix = prefix
+        self.hosts = ""
         self._timeout_s = timeout_ms / 1000
         self._given: Any = given
         self._client: Any = None
@@ -125,6 +147,9 @@ class Link:
         if self.driver is Driver.PYMONGO:
             _duplicator(self._client)
         self._database = self._configured(self._client)
+        if self.driver is not Driver.MOCK:
+            known = self._of_pymongo().topology_description.server_descriptions()
+            self.hosts = ", ".join(sorted(f"{h}:{p}" if p else h for h, p in known))
 
     async def close(self) -> None:
         """Close the client if it was made here. Repeat: yes."""
@@ -154,6 +179,27 @@ class Link:
         """Run a command on our database (real servers only)."""
         found: dict[str, Any] = await self._database.command(name, value)
         return found
+
+    async def reach(self) -> None:
+        """Have any server answer (real servers only)."""
+        await self._database.command("ping", read_preference=ReadPreference.NEAREST)
+
+    def patience(self) -> AbstractContextManager[None]:
+        """Bound the wait for the first answer of any server.
+
+        ``serverSelectionTimeoutMS`` of the client does, if it is set.
+        """
+        if self.driver is Driver.MOCK:
+            return contextlib.nullcontext()
+        says_so = self.driver is Driver.URI and "serverselectiontimeoutms=" in self._given.lower()
+        own: float = self._of_pymongo().options.server_selection_timeout
+        if says_so or own != _DRIVER_PATIENCE_S:
+            return pymongo.timeout(own)
+        return pymongo.timeout(min(FIRST_ANSWER_S, 2 * self._timeout_s))
+
+    def _of_pymongo(self) -> Any:
+        """The client itself, or the one under a Motor client."""
+        return self._client.delegate if self.driver is Driver.MOTOR else self._client
 
     def timeout(self) -> AbstractContextManager[None]:
         """Bound the operations inside. ``timeoutMS`` without ``wtimeout``."""

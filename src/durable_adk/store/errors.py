@@ -147,7 +147,9 @@ def is_transient(error: Exception) -> bool:
     return verdict(error) in (Verdict.NOTHING, Verdict.UNKNOWN)
 
 
-def translated(error: Exception, what: str, *, unknown: bool = False) -> DurableError | None:
+def translated(
+    error: Exception, what: str, *, unknown: bool = False, hosts: str = ""
+) -> DurableError | None:
     """Make of a driver error the one that a caller can act on, or None for a defect.
 
     Never repeats text of the driver: it may show parts of the connection string.
@@ -156,6 +158,7 @@ def translated(error: Exception, what: str, *, unknown: bool = False) -> Durable
         error: What the driver raised.
         what: The operation, as a subject.
         unknown: Whether the write may have been done by this or an earlier try.
+        hosts: The servers that were asked, without credentials.
     """
     name = type(error).__name__
     match verdict(error):
@@ -164,15 +167,67 @@ def translated(error: Exception, what: str, *, unknown: bool = False) -> Durable
                 what, f"was not acknowledged ({name})", "Make the same call again: that settles it."
             )
         case Verdict.NOTHING | Verdict.UNKNOWN:
-            return Unavailable(
-                what, f"no MongoDB server answered ({name})", "Check the servers, then try again."
-            )
+            return _unreachable(error, what, hosts)
+        case Verdict.REFUSED if _is_unresolved(error):
+            return _unreachable(error, what, hosts)
         case Verdict.REFUSED:
             return _refused(error, what)
         case Verdict.TOO_LARGE:
             return NotStorable(what, "makes a MongoDB document of more than 16 MB")
         case _:
             return None
+
+
+_UNRESOLVED = (
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "No address associated with hostname",
+    "nodename nor servname",  # macOS
+    "getaddrinfo failed",  # Windows
+)
+_OTHER_SET = ("No replica set members available for replica set name", "belongs to a set named")
+_NO_PRIMARY = ("No primary available", "No replica set members match selector")
+
+
+def _is_unresolved(error: Exception) -> bool:
+    """Whether a host name of the connection string leads nowhere."""
+    if isinstance(error, driver.ConfigurationError):
+        return "DNS" in str(error)  # the seed list of mongodb+srv://
+    return any(text in str(error) for text in _UNRESOLVED)
+
+
+def _unreachable(error: Exception, what: str, hosts: str) -> Unavailable:
+    """Why no server took an operation, by what the driver's text shows of it."""
+    text, name = str(error), type(error).__name__
+    at = f" at {hosts}" if hosts else ""
+    among = f" among {hosts}" if hosts else ""
+    if _is_unresolved(error):
+        return Unavailable(
+            what,
+            f"a host name was not resolved{among}",
+            "Correct the host in the connection string, or look at this machine's DNS.",
+        )
+    if any(part in text for part in _OTHER_SET):
+        return Unavailable(
+            what,
+            f"no member of the replica set that replicaSet= names answered{at}",
+            "Set replicaSet= to the name that rs.conf()._id shows on the server, or leave it out.",
+        )
+    if any(part in text for part in _NO_PRIMARY):
+        return Unavailable(
+            what,
+            f"the replica set has no primary now{among}",
+            "An election takes some seconds: try again, or look at rs.status().",
+        )
+    if "SSL handshake failed" in text:
+        return Unavailable(
+            what, f"the TLS handshake failed{at}", "Check tls= and the certificates on both sides."
+        )
+    return Unavailable(
+        what,
+        f"no MongoDB server answered{at} ({name})",
+        "Check that MongoDB runs there and can be reached, then try again.",
+    )
 
 
 def _refused(error: Exception, what: str) -> ConfigError:

@@ -100,6 +100,10 @@ class MongoStore(Sessions, Leases, Loading, Recording, Committing, Scopes, Listi
             return
         core.link.connect()
         try:
+            if core.link.driver is not Driver.MOCK:
+                # Any member will do: an election in the set is waited for below.
+                with core.link.patience():
+                    await core.opening(core.link.reach, timeout=nullcontext)
             await core.opening(self._check_server, timeout=core.link.timeout)
             # Not bounded: an index over millions of documents takes its time.
             await core.opening(self._prepare_indexes, timeout=nullcontext)

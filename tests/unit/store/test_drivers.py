@@ -5,6 +5,7 @@ import subprocess
 import sys
 import traceback
 
+import pymongo
 import pytest
 from mongomock_motor import AsyncMongoMockClient
 from motor.motor_asyncio import AsyncIOMotorClient
@@ -12,7 +13,7 @@ from pymongo import AsyncMongoClient, MongoClient, ReadPreference, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from durable_adk.errors import ConfigError
-from durable_adk.store.drivers import Driver, Link, recognised
+from durable_adk.store.drivers import Driver, Link, database_in, recognised
 from durable_adk.store.mongo import MongoStore
 
 SOMEWHERE = "mongodb://127.0.0.1:1"
@@ -219,3 +220,69 @@ def test_an_operation_is_bounded_below_a_third_of_the_lease() -> None:
     assert MongoStore(SOMEWHERE, lease_ttl_ms=30_000)._core.link._timeout_s == 9.0
     with pytest.raises(ConfigError, match="a third of the lease"):
         MongoStore(SOMEWHERE, lease_ttl_ms=30_000, operation_timeout_ms=10_000)
+
+
+# ---------------------------------------------------------------------- the connection string
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("mongodb://h/shop", "shop"),
+        ("mongodb://u:p@h1,h2:2/shop?replicaSet=rs0", "shop"),
+        ("mongodb+srv://u:p@h/shop", "shop"),
+        ("mongodb://h/my%2Dshop", "my-shop"),
+        ("mongodb://h/shop.orders", "shop"),
+        ("mongodb://%2Ftmp%2Fmongodb-27017.sock/shop", "shop"),
+        ("mongodb://h", None),
+        ("mongodb://h/", None),
+        ("mongodb://h/?appName=a/b", None),
+        ("mongodb://u:p@h/admin", None),
+        ("mongodb://h/local", None),
+        ("mongodb://h/config", None),
+        (7, None),
+    ],
+)
+def test_the_path_of_a_connection_string_names_the_database(
+    given: object, name: str | None
+) -> None:
+    assert database_in(given) == name
+
+
+@pytest.mark.parametrize("kind", ["uri", "pymongo", "motor"])
+async def test_the_hosts_are_known_without_the_credentials(kind: str) -> None:
+    uri = "mongodb://u:secret@h2:5,h1/shop?replicaSet=rs0"
+    makes = {
+        "uri": str,
+        "pymongo": AsyncMongoClient,
+        "motor": lambda text: AsyncIOMotorClient(text, connect=False),
+    }
+    given = makes[kind](uri)
+    ours = link(given)
+    assert ours.hosts == ""
+    ours.connect()
+    assert ours.hosts == "h1:27017, h2:5"
+    await ours.close()
+    if kind != "uri":
+        await closed(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout_ms", "seconds"),
+    [
+        ("", 9_000, 5.0),
+        ("", 900, 1.8),
+        ("serverSelectionTimeoutMS=200", 9_000, 0.2),
+        ("SERVERSELECTIONTIMEOUTMS=30000", 9_000, 30.0),
+    ],
+)
+async def test_the_first_answer_is_waited_for_as_long_as_the_connection_string_says_or_5_s(
+    monkeypatch: pytest.MonkeyPatch, options: str, timeout_ms: int, seconds: float
+) -> None:
+    bounds: list[float] = []
+    monkeypatch.setattr(pymongo, "timeout", bounds.append)
+    ours = Link(f"{SOMEWHERE}/?{options}", database="d", prefix="p_", timeout_ms=timeout_ms)
+    ours.connect()
+    ours.patience()
+    await ours.close()
+    assert bounds == [seconds]

@@ -106,3 +106,37 @@ def test_a_document_that_is_too_large_can_never_be_stored() -> None:
 
 def test_a_defect_is_not_translated() -> None:
     assert translated(driver.InvalidOperation("x"), "write") is None
+
+
+SET = 'No replica set members available for replica set name "rsX"'
+OTHER_SET = "client is configured to connect to a replica set named 'a' but this node belongs to a"
+UNREACHABLE = {
+    "h:1: [Errno 111] Connect call failed": "no MongoDB server answered at h:1, h:2",
+    "No servers found yet": "no MongoDB server answered at h:1, h:2",
+    "h:1: [Errno -2] Name or service not known": "a host name was not resolved among h:1, h:2",
+    "h:1: [Errno 11001] getaddrinfo failed": "a host name was not resolved among h:1, h:2",
+    SET: "no member of the replica set that replicaSet= names answered at h:1, h:2",
+    f"{OTHER_SET} set named 'b'": "no member of the replica set that replicaSet= names answered",
+    "No primary available for writes": "the replica set has no primary now among h:1, h:2",
+    "SSL handshake failed: h:1:": "the TLS handshake failed at h:1, h:2",
+}
+
+
+@pytest.mark.parametrize("text", UNREACHABLE)
+def test_what_is_unreachable_is_told_apart_and_names_the_hosts(text: str) -> None:
+    error = translated(
+        driver.ServerSelectionTimeoutError(f"{text}, mongodb://u:secret@h"),
+        "open",
+        hosts="h:1, h:2",
+    )
+    assert isinstance(error, Unavailable)
+    assert UNREACHABLE[text] in error.reason
+    assert error.remedy
+    assert "secret" not in str(error)
+
+
+def test_a_seed_list_that_dns_does_not_know_is_unavailable() -> None:
+    gone = driver.ConfigurationError("The DNS query name does not exist: _mongodb._tcp.x.")
+    error = translated(gone, "open", hosts="x")
+    assert isinstance(error, Unavailable)
+    assert "not resolved among x" in error.reason
