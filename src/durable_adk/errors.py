@@ -24,6 +24,8 @@ Each error says subject, reason and remedy, and carries them as attributes.
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "AnswerConflict",
     "ConfigError",
@@ -57,7 +59,8 @@ class DurableError(Exception):
 
     def __init__(self, subject: str, reason: str = "", remedy: str = "") -> None:
         head = f"{subject}: {reason}" if reason else subject
-        super().__init__(f"{head.rstrip('.')}. {remedy}" if remedy else head)
+        stop = "" if head.endswith(("?", "!")) else "."
+        super().__init__(f"{head.rstrip('.')}{stop} {remedy}" if remedy else head)
         self.subject = subject
         self.reason = reason
         self.remedy = remedy
@@ -90,7 +93,35 @@ class WriteUnknown(DurableError):
 
 
 class OutcomeUnknown(DurableError):
-    """A tool that must not run twice was entered and left no result."""
+    """A tool that must not run twice was entered and left no result.
+
+    Attributes:
+        position: Text of its position, or empty.
+    """
+
+    def __init__(
+        self, subject: str, reason: str = "", remedy: str = "", *, position: str = ""
+    ) -> None:
+        super().__init__(subject, reason, remedy)
+        self.position = position
+
+
+_WAYS_ON = {
+    "running": (
+        "Wait for it: the call that began it, made again with execution_id={0!r}, returns its"
+        " outcome. If its process died, a worker, recover() or the next invoke() goes on with it"
+        " once lease.ttl has passed."
+    ),
+    "queued": (
+        "Run a worker or recover(), or make the call that began it again with execution_id={0!r};"
+        " retry() makes it due at once."
+    ),
+    "suspended": "Answer its waits with resume() or answer(), or end it with cancel().",
+    "stuck": (
+        "Run the code that made its history, retry() it, and let a worker or recover() go on;"
+        " or end it with cancel() or give_up()."
+    ),
+}
 
 
 class SessionBusy(DurableError):
@@ -109,13 +140,14 @@ class SessionBusy(DurableError):
         execution_id: str,
         status: str,
         waits: tuple[str, ...] = (),
-        remedy: str = "Answer, retry or cancel that execution, or use another session.",
+        remedy: str = "",
     ) -> None:
+        way_on = _WAYS_ON.get(status, "Call again.").format(execution_id)
         open_waits = f"; open waits: {', '.join(waits)}" if waits else ""
         super().__init__(
             f"session {session_id!r}",
             f"execution {execution_id!r} is {status}{open_waits}",
-            remedy,
+            remedy or way_on,
         )
         self.execution_id = execution_id
         self.status = status
@@ -133,11 +165,17 @@ class InvalidAnswer(DurableError):
         problems: One entry per wait id: what is missing, unknown or invalid.
     """
 
-    def __init__(self, subject: str, problems: dict[str, str]) -> None:
-        listed = "; ".join(f"{wait}: {problem}" for wait, problem in problems.items())
-        super().__init__(
-            subject, listed, "Send every open wait of the frontier with a value it accepts."
+    def __init__(
+        self,
+        subject: str,
+        problems: dict[str, str],
+        remedy: str = "Send every open wait of the frontier with a value it accepts.",
+    ) -> None:
+        listed = "; ".join(
+            problem if repr(wait) in subject else f"{wait}: {problem}"
+            for wait, problem in problems.items()
         )
+        super().__init__(subject, listed, remedy)
         self.problems = problems
 
 
@@ -169,12 +207,17 @@ class ReplayMismatch(DurableError):
     def __init__(self, position: str, *, recorded: str, asked: str) -> None:
         super().__init__(
             f"position {position}",
-            f"recorded {recorded}, asked {asked}",
+            f"recorded {_with_short_digests(recorded)}, asked {_with_short_digests(asked)}",
             "Run the code that made this history, or cancel or give up the execution.",
         )
         self.position = position
         self.recorded = recorded
         self.asked = asked
+
+
+def _with_short_digests(text: str) -> str:
+    """A text for people: a digest only has to be told from the other one."""
+    return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{24}\b", r"\1", text)
 
 
 class CorruptHistory(DurableError):

@@ -189,8 +189,12 @@ async def test_an_answer_that_does_not_fit_is_invalid_and_stores_nothing(
     with pytest.raises(InvalidAnswer) as caught:
         await app.resume(out.execution_id, {wait.id: value})
     assert wait.id in caught.value.problems
-    with pytest.raises(InvalidAnswer):
+    with pytest.raises(InvalidAnswer) as single:
         await app.answer(wait.id, value)
+    assert list(single.value.problems) == [wait.id]
+    assert str(single.value).count(wait.id) == 1
+    assert "Send a value that the wait accepts" in single.value.remedy
+    assert "'missing'" not in str(single.value)
     assert (await app.waits.list()).items == (wait,)
     assert log == []
 

@@ -73,3 +73,43 @@ def test_every_error_carries_subject_reason_and_remedy(name: str) -> None:
     assert error.remedy
     for part in (error.subject, error.reason, error.remedy):
         assert part in str(error)
+
+
+WAYS_ON = {
+    "running": ("Wait for it", "execution_id='x'", "worker", "recover()", "lease.ttl"),
+    "queued": ("worker", "recover()", "execution_id='x'", "retry()"),
+    "suspended": ("Answer its waits", "resume()", "answer()", "cancel()"),
+    "stuck": ("code that made its history", "retry()", "cancel()", "give_up()"),
+}
+
+
+@pytest.mark.parametrize("status", WAYS_ON)
+def test_a_busy_session_says_what_to_do_about_the_execution_in_the_way(status: str) -> None:
+    error = errors.SessionBusy("s", execution_id="x", status=status)
+    assert [part for part in WAYS_ON[status] if part not in error.remedy] == []
+    assert ("give_up()" in error.remedy) == (status == "stuck")
+    assert ("Answer" in error.remedy) == (status == "suspended")
+
+
+def test_a_reason_that_asks_keeps_its_question_mark() -> None:
+    assert str(errors.ConfigError("a", "b?", "Do c.")) == "a: b? Do c."
+    assert str(errors.ConfigError("a", "b.", "Do c.")) == "a: b. Do c."
+
+
+def test_a_mismatch_shows_digests_short_and_keeps_them_whole() -> None:
+    recorded, asked = "pay (" + "0a" * 16 + ")", "pay(cents=1) (" + "1b" * 16 + ")"
+    error = errors.ReplayMismatch("000001:x", recorded=recorded, asked=asked)
+    assert "recorded pay (0a0a0a0a), asked pay(cents=1) (1b1b1b1b)" in str(error)
+    assert (error.recorded, error.asked) == (recorded, asked)
+
+
+def test_one_answer_that_does_not_fit_names_its_wait_once() -> None:
+    one = errors.InvalidAnswer("answer to wait 'x~1'", {"x~1": "is no number"}, "Send one.")
+    assert str(one) == "answer to wait 'x~1': is no number. Send one."
+    many = errors.InvalidAnswer("answers to execution 'x'", {"x~1": "is missing"})
+    assert "x~1: is missing" in str(many)
+    assert one.problems == {"x~1": "is no number"}
+
+
+def test_an_unknown_outcome_carries_its_position() -> None:
+    assert errors.OutcomeUnknown("pay", "was entered", position="000001:p").position == "000001:p"

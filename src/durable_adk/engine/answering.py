@@ -16,6 +16,7 @@ from durable_adk.engine.answers import (
     open_wait_ids,
     place_of,
     problem_with,
+    refused_answer,
 )
 from durable_adk.engine.ports import Store
 from durable_adk.errors import InvalidAnswer, NotFound, WaitClosed
@@ -81,7 +82,7 @@ class Answering:
             if place is None or place in frontier.answers:
                 break
             if problem := problem_with(frontier.waits[place], decode(answer.value)):
-                raise InvalidAnswer(f"answer to wait {wait!r}", {wait: problem})
+                raise refused_answer(wait, problem)
             if await self._store.put_answers(execution.key, frontier, {place: answer}):
                 left = frontier.open - 1
                 return Receipt(await self._read(execution), left, left == 0)

@@ -58,8 +58,10 @@ def _confirmation_problem(value: object) -> str | None:
     expected = 'expected {"confirmed": true or false} with an optional "payload"'
     if not isinstance(value, dict):
         return f"{expected}, got {type(value).__name__}"
-    if type(value.get("confirmed")) is not bool:
-        return f"{expected}; 'confirmed' is {value.get('confirmed', 'missing')!r}"
+    if "confirmed" not in value:
+        return f"{expected}; confirmed is missing"
+    if type(value["confirmed"]) is not bool:
+        return f"{expected}; confirmed is {value['confirmed']!r}"
     extra = sorted(value.keys() - {"confirmed", "payload"})
     return f"{expected}; unknown: {', '.join(extra)}" if extra else None
 
@@ -124,6 +126,39 @@ def place_of(execution: Execution, wait: str) -> int | None:
     return frontier.place_of(wait.removeprefix(head))
 
 
+def stored_answer(wait: str, value: object, *, by: str | None, at: int) -> StoredAnswer:
+    """One answer in the form that is stored and compared.
+
+    Raises:
+        ConfigError: ``by`` is no text.
+        InvalidAnswer: the value is not plain JSON.
+    """
+    _check_by(by)
+    try:
+        return _stored(value, by, at)
+    except NotStorable as error:
+        raise refused_answer(wait, f"{error.path}: {error.reason}") from None
+
+
+def refused_answer(wait: str, problem: str) -> InvalidAnswer:
+    """The error of one answer that its wait does not accept."""
+    return InvalidAnswer(
+        f"answer to wait {wait!r}",
+        {wait: problem},
+        "Send a value that the wait accepts; nothing was stored.",
+    )
+
+
+def _check_by(by: object) -> None:
+    if by is not None and not isinstance(by, str):
+        raise ConfigError("by", f"expected text, got {type(by).__name__}")
+
+
+def _stored(value: object, by: str | None, at: int) -> StoredAnswer:
+    payload = encode(plain(value, where="answer"), where="answer")
+    return StoredAnswer(value=payload, digest=digest(payload), by=by, at=at)
+
+
 def stored_answers(
     execution_id: str, answers: object, *, by: str | None, at: int
 ) -> dict[str, StoredAnswer]:
@@ -139,8 +174,7 @@ def stored_answers(
             f"expected a mapping of wait id to value, got {type(answers).__name__}",
             "Send {wait.id: value for each open wait}.",
         )
-    if by is not None and not isinstance(by, str):
-        raise ConfigError("by", f"expected text, got {type(by).__name__}")
+    _check_by(by)
     problems: dict[str, str] = {}
     stored: dict[str, StoredAnswer] = {}
     for wait, value in answers.items():
@@ -148,11 +182,9 @@ def stored_answers(
             problems[repr(wait)] = "is not a wait id"
             continue
         try:
-            payload = encode(plain(value, where="answer"), where="answer")
+            stored[wait] = _stored(value, by, at)
         except NotStorable as error:
             problems[wait] = f"{error.path}: {error.reason}"
-        else:
-            stored[wait] = StoredAnswer(value=payload, digest=digest(payload), by=by, at=at)
     if problems:
         raise InvalidAnswer(f"answers to execution {execution_id!r}", problems)
     return stored
@@ -196,7 +228,7 @@ def conflict(waits: Iterable[str]) -> AnswerConflict:
     return AnswerConflict(
         f"wait {', '.join(waits)}",
         "is already answered with another value",
-        "An answer is final: send the same value again, or fork the session before it.",
+        "An answer is final. The same value again is accepted, and changes nothing.",
     )
 
 

@@ -126,5 +126,7 @@ def in_doubt(record: Record) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"{record.name or 'a call'} at position {record.position}",
         "it was entered and left no result, and it must not run twice",
-        "Look at what it changed; start the execution anew if it did nothing.",
+        "Find out whether it happened. If it did, say so in the session's next message; if it did"
+        " not, send the message again, as a new execution.",
+        position=record.position,
     )

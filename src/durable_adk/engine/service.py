@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from durable_adk.engine.answering import Answering, Receipt
-from durable_adk.engine.answers import open_wait_ids, stored_answers
+from durable_adk.engine.answers import open_wait_ids, stored_answer, stored_answers
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
 from durable_adk.engine.keeper import Keeper
@@ -261,7 +261,7 @@ class Engine(Catalog):
         if execution.status is Status.STUCK or (
             execution.status is Status.QUEUED and not is_repeat
         ):
-            raise _busy(execution, remedy="Call retry with its id, or recover, or run a worker.")
+            raise _busy(execution)
         return await self._within(
             timeout, execution_id, parts.following.follow(execution, early=True, sink=sink)
         )
@@ -279,9 +279,9 @@ class Engine(Catalog):
         if parts is None:
             raise NotFound(f"wait {wait_id!r}", "there is no such wait")
         execution_id, _ = parts
-        stored = stored_answers(execution_id, {wait_id: value}, by=by, at=self._clock.estimate())
+        stored = stored_answer(wait_id, value, by=by, at=self._clock.estimate())
         execution = await self.get(execution_id)
-        return await self._answering.put_one(execution, wait_id, stored[wait_id])
+        return await self._answering.put_one(execution, wait_id, stored)
 
     # ------------------------------------------------------------ decide
 
@@ -374,13 +374,11 @@ def _refuse_other_input(execution: Execution, new: NewExecution) -> None:
     raise InputConflict(f"execution {execution.execution_id!r}", other, "Use another execution id.")
 
 
-def _busy(execution: Execution, remedy: str | None = None) -> SessionBusy:
+def _busy(execution: Execution) -> SessionBusy:
     waits = open_wait_ids(execution) if execution.status is Status.SUSPENDED else ()
-    more = {} if remedy is None else {"remedy": remedy}
     return SessionBusy(
         execution.session_id,
         execution_id=execution.execution_id,
         status=execution.status.value,
         waits=waits,
-        **more,
     )
