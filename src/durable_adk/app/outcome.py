@@ -12,7 +12,9 @@ from durable_adk.errors import ExecutionFailed
 
 T = TypeVar("T")
 
-OutcomeStatus = Literal["completed", "suspended", "failed", "cancelled", "stuck", "queued"]
+OutcomeStatus = Literal[
+    "completed", "suspended", "failed", "cancelled", "stuck", "queued", "running"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class Outcome:
 
     Attributes:
         status: ``queued`` means that an attempt failed (see ``error``) and another will follow.
+            ``running`` only comes from ``app.executions.outcome``.
         response: Text of the last final event, or None.
         output: The root node's output.
         events: All committed events of the execution (ADK's ``Event``), the same for every caller.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from durable_adk.app import checks, show
+from durable_adk.app import checks
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import Page, SessionInfo
-from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.reads import committed_steps, moment
 from durable_adk.errors import ConfigError, InputConflict, NotFound
 from durable_adk.model.codec import decode, encode
 from durable_adk.model.execution import Execution, SessionRecord, Turn
@@ -40,8 +40,8 @@ class Past:
             id=self.record.session_id,
             user_id=self.record.user_id,
             state=self.state,
-            created_at=show.moment(self.record.created_at),
-            updated_at=show.moment(self.updated_at),
+            created_at=moment(self.record.created_at),
+            updated_at=moment(self.updated_at),
         )
 
 
@@ -97,8 +97,8 @@ class Sessions:
             id=session,
             user_id=user,
             state=decode(payload) if payload else {},
-            created_at=show.moment(record.created_at),
-            updated_at=show.moment(record.created_at),
+            created_at=moment(record.created_at),
+            updated_at=moment(record.created_at),
         )
 
     async def get(self, user_id: str, session_id: str) -> SessionInfo:
@@ -126,7 +126,7 @@ class Sessions:
                 SessionInfo(
                     id=record.session_id,
                     user_id=record.user_id,
-                    created_at=show.moment(record.created_at),
+                    created_at=moment(record.created_at),
                 )
                 for record in found
             ),

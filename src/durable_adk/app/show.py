@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from durable_adk.app.outcome import (
     ErrorInfo,
     ExecutionRecord,
     Outcome,
-    OutcomeStatus,
     ToolCall,
     Wait,
 )
 from durable_adk.engine import answers
+from durable_adk.engine.reads import moment
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status, StoredError
 from durable_adk.model.wait import WaitRequest
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def moment(milliseconds: int | None) -> datetime | None:
-    """An aware time of server milliseconds."""
-    return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def error_of(stored: StoredError | None) -> ErrorInfo | None:
@@ -89,7 +81,7 @@ def outcome_of(execution: Execution, events: Sequence[Any]) -> Outcome:
     """The outcome of an execution that nobody runs, with its committed events."""
     result = decode(execution.result) if execution.result is not None else {}
     return Outcome(
-        status=cast(OutcomeStatus, execution.status.value),
+        status=execution.status.value,
         execution_id=execution.execution_id,
         user_id=execution.user_id,
         session_id=execution.session_id,

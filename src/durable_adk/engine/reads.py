@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from durable_adk.engine.ports import Store
@@ -12,6 +13,13 @@ from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status, StepDocument, StepRef
 from durable_adk.model.position import Position, activity_id
 from durable_adk.model.wait import StoredAnswer, WaitKind, WaitRequest
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """An aware time of milliseconds since the epoch."""
+    return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
@@ -91,14 +99,16 @@ def _kind(record: Record) -> Kind:
 
 
 def _info(execution: Execution, record: Record, status: str) -> ActivityInfo:
+    # An intent, and a verdict on one, says when a body was entered and not when it ended.
+    has_ended = not record.is_intent and record.status is not RecordStatus.IN_DOUBT
     return ActivityInfo(
         id=activity_id(execution.execution_id, record.digest),
         name=record.name,
         node_path=record.node_path,
         status=status,
         attempt=record.attempt,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
+        started_at=moment(record.started_at or None),
+        ended_at=moment(record.ended_at or None) if has_ended else None,
         **_place(Position.parse(record.position)),
     )
 
@@ -131,8 +141,8 @@ def _abandoned(execution: Execution, steps: Sequence[StepDocument]) -> Iterator[
                 node_path="",
                 status="abandoned",
                 attempt=0,
-                started_at=0,
-                ended_at=0,
+                started_at=None,
+                ended_at=None,
                 **_place(position),
             )
 
@@ -143,34 +153,37 @@ async def _waits(store: Store, execution: Execution) -> list[ActivityInfo]:
     for step in range(1, execution.step + 1):
         if frontier is not None and frontier.step == step:
             found += [
-                _wait_info(execution, wait, frontier.answers.get(place))
+                _wait_info(execution, wait, frontier.answers.get(place), execution.waiting_since)
                 for place, wait in enumerate(frontier.waits)
             ]
         else:
             found += [
-                _wait_info(execution, answered.wait, answered.answer)
+                _wait_info(execution, answered.wait, answered.answer, None)
                 for answered in await store.load_waits(execution.run, step=step)
             ]
     return found
 
 
 def _wait_info(
-    execution: Execution, wait: WaitRequest, answer: StoredAnswer | None
+    execution: Execution, wait: WaitRequest, answer: StoredAnswer | None, since: int | None
 ) -> ActivityInfo:
     place = _place(Position.parse(wait.position))
     if wait.kind is WaitKind.TIMER:
         place["kind"] = wait.kind.value
     content = decode(wait.content)
     call = content.get("tool_call") if isinstance(content, dict) else None
+    details: dict[str, object] = {"wait_kind": wait.kind.value}
+    if answer is not None:
+        details["by"] = answer.by
     return ActivityInfo(
         id=activity_id(execution.execution_id, wait.digest),
         name=call["name"] if isinstance(call, dict) else wait.call_name,
         node_path=wait.node_path,
         status=_wait_status(wait, answer),
         attempt=0,
-        started_at=0,
-        ended_at=answer.at if answer else 0,
-        details={"wait_kind": wait.kind.value},
+        started_at=moment(since),
+        ended_at=moment(answer.at) if answer else None,
+        details=details,
         **place,
     )
 

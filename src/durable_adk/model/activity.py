@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from durable_adk.model.identity import FencingToken, Nonce
 
@@ -98,7 +99,18 @@ def slot_of(step: int, digest: str, attempt_try: int, *, is_intent: bool = False
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityInfo:
-    """One activity as shown to people and programs (``app.executions.activities``)."""
+    """One activity as shown to people and programs (``app.executions.activities``).
+
+    Attributes:
+        kind: ``model``, ``tool``, ``node``, ``step``, ``wait`` or ``timer``.
+        status: ``completed``, ``failed``, ``waiting``, ``denied``, ``running``, ``in_doubt`` or
+            ``abandoned``.
+        attempt: The number of the attempt that recorded it; 0 for a wait.
+        started_at, ended_at: By the clock of the process that ran it; None where that is not
+            known or it is not over. A wait began when it became open (known while it is), and
+            ended when it was answered.
+        details: Of a wait: ``wait_kind``, and once it is answered ``by``, which may be None.
+    """
 
     id: str
     kind: str
@@ -110,6 +122,6 @@ class ActivityInfo:
     ordinal: int
     status: str
     attempt: int
-    started_at: int
-    ended_at: int
+    started_at: datetime | None
+    ended_at: datetime | None
     details: dict[str, object] = field(default_factory=dict)

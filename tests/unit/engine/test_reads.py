@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from durable_adk.engine.attempt import Call, Dispatched
-from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.reads import committed_steps, moment
 from durable_adk.engine.service import Engine
 from durable_adk.model.activity import ActivityInfo, Kind, RecordStatus, UnknownOutcome
 from durable_adk.model.execution import Status
@@ -121,8 +121,8 @@ async def test_an_activity_says_where_and_when_it_was(here: World) -> None:
             ordinal=1,
             status="completed",
             attempt=1,
-            started_at=started,
-            ended_at=started + 70,
+            started_at=moment(started),
+            ended_at=moment(started + 70),
         ),
     )
 
@@ -133,6 +133,26 @@ async def test_a_wait_has_the_id_that_answers_it(here: World) -> None:
     (info,) = await engine.activities("x")
     assert [info.id] == ids(asked)
     assert info.details == {"wait_kind": "adk_request_input"}
+
+
+async def test_a_wait_says_since_when_it_is_open_and_when_and_by_whom_it_was_answered(
+    here: World,
+) -> None:
+    engine = await here.engine(ScriptedProgram().asks(1, ask(1, 0), ask(1, 1)))
+    asked = await engine.invoke(here.message(execution_id="x"))
+    since = moment(here.clock.estimate())
+    here.clock.advance(70)
+    await engine.answer(ids(asked)[0], "yes", by="ada")
+    first, second = await engine.activities("x")
+    assert (first.started_at, first.ended_at) == (since, moment(here.clock.estimate()))
+    assert (second.started_at, second.ended_at) == (since, None)
+    assert first.details == {"wait_kind": "adk_request_input", "by": "ada"}
+    assert "by" not in second.details
+    await engine.resume("x", {ids(asked)[1]: "no"})
+    first, second = await engine.activities("x")
+    assert first.details["by"] == "ada"
+    assert second.details == {"wait_kind": "adk_request_input", "by": None}
+    assert first.started_at is None  # not kept
 
 
 async def test_an_intent_is_running_under_its_own_lease_and_in_doubt_afterwards(
@@ -151,6 +171,7 @@ async def test_an_intent_is_running_under_its_own_lease_and_in_doubt_afterwards(
     caller = asyncio.create_task(owner.invoke(here.message(execution_id="x")))
     await entered.wait()
     assert await shown(owner) == [("tool", "pay", "running")]
+    assert [a.ended_at for a in await owner.activities("x")] == [None]
     here.pass_lease()  # as if the owner were dead
     (ended,) = await (await here.engine(ScriptedProgram())).recover()
     assert ended.status is Status.FAILED
