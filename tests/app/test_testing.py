@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from durable_adk import App
+from durable_adk import App, ConfigError
 from durable_adk.testing import FaultPlan, ManualClock, Write, memory_client
 from tests.app import agents
 from tests.app.agents import yes
@@ -38,6 +38,53 @@ def test_a_body_is_a_point_before_and_after_it_ran() -> None:
     plan.body("tool", "look", ran=True)
     with pytest.raises(ValueError, match="lost"):
         plan.body("tool", "pay", ran=True)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "",
+        "frontier",
+        "before fronteer",
+        "before",
+        "before renew",
+        "during end",
+        "in tool",
+        "in tool:",
+    ]
+    + ["ran wait:x", "ran tol:pay", "after tool:pay", "before FRONTIER"],
+)
+def test_a_point_that_is_never_reached_is_refused_at_once(point: str) -> None:
+    with pytest.raises(ConfigError, match="fault point"):
+        FaultPlan().fail(point, ValueError("x"))
+    with pytest.raises(ConfigError, match="fault point"):
+        FaultPlan().kill(point)
+
+
+def test_renewals_cannot_lose_their_reply() -> None:
+    with pytest.raises(ConfigError, match="names no write"):
+        FaultPlan().lose_reply(Write.RENEW)
+    with pytest.raises(ConfigError, match="at="):
+        FaultPlan().lose_reply(Write.END, at=0)
+
+
+def test_a_fault_that_never_struck_fails_the_test_by_name() -> None:
+    plan = FaultPlan().lose_reply(Write.END).lose_reply(Write.STEP, at=2).kill("in tool:pay")
+    plan.after(Write.END)
+    plan.after(Write.STEP)
+    with pytest.raises(AssertionError) as caught:
+        plan.assert_all_struck()
+    assert "'after step' (reach 2), 'in tool:pay' (reach 1)" in str(caught.value)
+    assert "'after end' (reach" not in str(caught.value)
+
+
+def test_a_plan_whose_faults_all_struck_passes() -> None:
+    FaultPlan().assert_all_struck()
+    plan = FaultPlan().fail("ran tool:pay", ValueError("lost")).lose_reply(Write.END)
+    with pytest.raises(ValueError, match="lost"):
+        plan.body("tool", "pay", ran=True)
+    assert plan.after(Write.END)
+    plan.assert_all_struck()
 
 
 def test_renewals_are_no_points() -> None:
@@ -90,4 +137,6 @@ async def test_a_reply_that_is_lost_changes_nothing() -> None:
     assert {"begin", "frontier", "answer", "continue", "end", "outcomes", "step"} <= writes
     for write in Write:
         if write.name.lower() in writes:
-            assert await once(FaultPlan().lose_reply(write)) == undisturbed, write
+            plan = FaultPlan().lose_reply(write)
+            assert await once(plan) == undisturbed, write
+            plan.assert_all_struck()

@@ -8,13 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from durable_adk.errors import ConfigError
+from durable_adk.model.activity import Kind
 from durable_adk.model.store_results import Write
 
 DIED = 9
 """Exit code of a process that a plan ended."""
 
+_BODIES = (Kind.MODEL, Kind.TOOL, Kind.NODE, Kind.STEP)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Fault:
     point: str
     at: int
@@ -25,7 +29,8 @@ class FaultPlan:
     """Implements ``engine.ports.Faults``: each fault strikes at the n-th reach of its point.
 
     A point is text: ``before frontier`` and ``after frontier`` around a write (by the name of
-    its ``Write``, in lower case), ``in tool:pay`` and ``ran tool:pay`` around a body.
+    its ``Write``, in lower case), ``in tool:pay`` and ``ran tool:pay`` around a body (``model``,
+    ``tool``, ``node`` or ``step``, and its name). A text of no such form is a ``ConfigError``.
 
     Attributes:
         reached: Every point reached so far, in order. Renewals are left out: they come by the
@@ -35,6 +40,7 @@ class FaultPlan:
     def __init__(self) -> None:
         self.reached: list[str] = []
         self._faults: list[_Fault] = []
+        self._struck: list[_Fault] = []
 
     def kill(self, point: str, *, at: int = 1, sigkill: bool = False) -> FaultPlan:
         """End the process there, without any cleanup."""
@@ -53,8 +59,22 @@ class FaultPlan:
         return self._add(f"after {write.name.lower()}", at, lambda: True)
 
     def _add(self, point: str, at: int, strike: Callable[[], bool]) -> FaultPlan:
+        _check_point(point)
+        if at < 1:
+            raise ConfigError("at=", f"expected a whole number from 1, got {at!r}")
         self._faults.append(_Fault(point, at, strike))
         return self
+
+    def assert_all_struck(self) -> None:
+        """Fail a test whose faults did not all happen: it shows nothing then.
+
+        Raises:
+            AssertionError: naming the points that were not reached so often.
+        """
+        missed = [fault for fault in self._faults if fault not in self._struck]
+        if missed:
+            points = ", ".join(f"{fault.point!r} (reach {fault.at})" for fault in missed)
+            raise AssertionError(f"never struck: {points}; reached: {sorted(set(self.reached))}")
 
     # ---------------------------------------------------------------- engine.ports.Faults
 
@@ -75,8 +95,34 @@ class FaultPlan:
         lost = False
         for fault in self._faults:
             if (fault.point, fault.at) == (point, so_far):
+                self._struck.append(fault)
                 lost = fault.strike() or lost
         return lost
+
+
+def _check_point(point: str) -> None:
+    """Refuse a point that is never reached.
+
+    Raises:
+        ConfigError: naming the writes, or the kinds of bodies.
+    """
+    when, _, where = point.partition(" ")
+    if when in ("before", "after"):
+        writes = [write.name.lower() for write in Write if write is not Write.RENEW]
+        if where not in writes:
+            raise ConfigError(
+                f"fault point {point!r}", "names no write", f"Writes: {', '.join(writes)}."
+            )
+        return
+    kind, _, name = where.partition(":")
+    kinds = [kind.value for kind in _BODIES]
+    if when not in ("in", "ran") or kind not in kinds or not name:
+        raise ConfigError(
+            f"fault point {point!r}",
+            "has no known form",
+            "Use 'before <write>', 'after <write>', 'in <kind>:<name>' or 'ran <kind>:<name>';"
+            f" kinds: {', '.join(kinds)}.",
+        )
 
 
 def _exit() -> NoReturn:
