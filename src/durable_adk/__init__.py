@@ -32,25 +32,33 @@ if typing.TYPE_CHECKING:
     from durable_adk.app.tools import durable_tool as durable_tool
     from durable_adk.errors import AnswerConflict as AnswerConflict
     from durable_adk.errors import ConfigError as ConfigError
+    from durable_adk.errors import CorruptHistory as CorruptHistory
     from durable_adk.errors import DurabilityDisabled as DurabilityDisabled
     from durable_adk.errors import DurableError as DurableError
     from durable_adk.errors import ExecutionFailed as ExecutionFailed
     from durable_adk.errors import InputConflict as InputConflict
     from durable_adk.errors import InvalidAnswer as InvalidAnswer
+    from durable_adk.errors import LeaseLost as LeaseLost
     from durable_adk.errors import NotFound as NotFound
+    from durable_adk.errors import NotStorable as NotStorable
+    from durable_adk.errors import OutcomeUnknown as OutcomeUnknown
+    from durable_adk.errors import ReplayMismatch as ReplayMismatch
     from durable_adk.errors import SessionBusy as SessionBusy
     from durable_adk.errors import Unavailable as Unavailable
     from durable_adk.errors import UnsupportedNode as UnsupportedNode
     from durable_adk.errors import WaitClosed as WaitClosed
     from durable_adk.errors import WriteUnknown as WriteUnknown
+    from durable_adk.model.activity import ActivityInfo as ActivityInfo
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActivityInfo",
     "AnswerConflict",
     "AnswerReceipt",
     "App",
     "ConfigError",
+    "CorruptHistory",
     "DurabilityDisabled",
     "DurableError",
     "DurableRunner",
@@ -60,9 +68,13 @@ __all__ = [
     "ExecutionRecord",
     "InputConflict",
     "InvalidAnswer",
+    "LeaseLost",
     "NotFound",
+    "NotStorable",
     "Outcome",
+    "OutcomeUnknown",
     "Page",
+    "ReplayMismatch",
     "SessionBusy",
     "SessionInfo",
     "StreamEvent",
@@ -94,9 +106,11 @@ _MODULES = {
     "app.runner": "DurableRunner",
     "app.tools": "durable_tool",
     "errors": (
-        "AnswerConflict ConfigError DurabilityDisabled DurableError ExecutionFailed InputConflict"
-        " InvalidAnswer NotFound SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
+        "AnswerConflict ConfigError CorruptHistory DurabilityDisabled DurableError ExecutionFailed"
+        " InputConflict InvalidAnswer LeaseLost NotFound NotStorable OutcomeUnknown ReplayMismatch"
+        " SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
     ),
+    "model.activity": "ActivityInfo",
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -1,7 +1,43 @@
 """Settings: ``agent.yaml``, a mapping or the environment, read strictly.
 
-One table says which keys exist; everything else is an error that names file, key and
-rule. Times are in the unit their field names end with.
+Everything that is no key is an error that names file, key and rule. A duration is text with a
+unit (500ms, 30s, 10m, 1h) or seconds; ``${NAME}`` in a text is an environment variable.
+
+Settings, with their defaults; "-" is none:
+
+    version                        -            Text that new executions record. A worker and
+                                                recover() take only those of its version, or with
+                                                none; a call takes any.
+    namespace                      default      Separates tenants in one database.
+    mongodb.uri                    -            Connection string. Else: MONGODB_URI.
+    mongodb.database               -            Else: the path of the connection string, unless
+                                                it is admin, config or local; else durable_adk.
+    mongodb.collection_prefix      durable_     What the names of all collections begin with.
+    mongodb.create_indexes         true         false: opening names the missing ones and fails.
+    features.durable_workflow      false        Required to be true.
+    lease.ttl                      30s          After a crash others wait this long; 3s at least.
+    lease.max_block                10m          For so long may code block the event loop; then
+                                                the lease is not renewed, and another process
+                                                goes on when it has run out.
+    retry.max_attempts             5            Failed attempts in a row without a new record;
+                                                then the execution has failed.
+    retry.runner_attempts          1            The same for DurableRunner.
+    retry.backoff                  1s           Pause before the second attempt; it doubles.
+    retry.backoff_max              60s          The longest pause.
+    replay.mode                    restore      restore: go on from the committed steps. walk:
+                                                run the message again over the records, to see
+                                                where changed code differs from its history.
+    replay.input_mismatch.model    warn         warn or error: a recorded response is asked for
+                                                with another prompt.
+    replay.input_mismatch.tool     error        error only: other arguments.
+    replay.input_mismatch.wait     error        error only: another question.
+    session.max_turns              -            How many finished turns an attempt loads.
+    payload.spill_above            1MB          Larger payloads are stored in chunks; 1KB to 8MB.
+    tools.<name>.on_unknown_outcome  rerun      rerun or fail, when a process died in the tool.
+    shutdown.grace                 10s          For so long close() lets attempts go on.
+
+Reserved, and refused until they are built: record_requests, payload.compress_above, payload.max,
+encryption.keys, retention.turns, retention.age, tools.<name>.expires_after, tools.<name>.on_expiry.
 """
 
 from __future__ import annotations
@@ -28,11 +64,14 @@ from durable_adk._yaml import parse as parse_yaml
 from durable_adk.errors import ConfigError
 
 DEFAULT_FILE = "agent.yaml"
+DEFAULT_DATABASE = "durable_adk"
+
+_REMEDY = 'help("durable_adk.config") shows every key with its default.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set, checked.
+    """Everything that can be set, checked. Times are in the unit their field names end with.
 
     Attributes:
         source: Where it came from, as errors name it: a file, ``config=``, or the defaults.
@@ -40,6 +79,7 @@ class Settings:
         version: The agent version that new executions record, or None.
         namespace: Separates tenants; part of every key.
         uri: Connection string, or None. Not in ``repr``: it may hold a password.
+        database: Its name, or None: the connection string may have one.
         max_turns: How many finished turns an attempt loads; None for all.
         spill_above: Bytes above which a payload is stored in chunks.
         tools: Policy by tool name: ``rerun`` or ``fail``.
@@ -50,7 +90,7 @@ class Settings:
     version: str | None = None
     namespace: str = "default"
     uri: str | None = field(default=None, repr=False)
-    database: str = "durable_adk"
+    database: str | None = None
     collection_prefix: str = "durable_"
     create_indexes: bool = True
     durable_workflow: bool = False
@@ -145,7 +185,7 @@ def _read_file(path: Path) -> dict[Any, Any]:
         raise ConfigError(
             str(path),
             f"expected a mapping of keys at the top, got {named(document)}",
-            "Compare it with agent.yaml.example.",
+            _REMEDY,
         )
     return document
 
@@ -225,6 +265,4 @@ class _Reader:
         return self._error(key, f"there is no such key{hint}")
 
     def _error(self, key: str, rule: str) -> ConfigError:
-        return ConfigError(
-            f"{self._source}: {key}", rule, "agent.yaml.example shows every key with its default."
-        )
+        return ConfigError(f"{self._source}: {key}", rule, _REMEDY)

@@ -17,6 +17,7 @@ from google.adk.tools import google_search
 from durable_adk import App, ConfigError, DurabilityDisabled, Unavailable, UnsupportedNode
 from durable_adk.testing import memory_client
 from tests.app import agents
+from tests.app.agents import yes
 from tests.app.conftest import ON, MakeApp
 
 
@@ -123,9 +124,61 @@ def test_a_malformed_file_is_refused_when_the_app_is_made(empty_folder: Path) ->
 # ---------------------------------------------------------------- the root
 
 
-async def test_an_app_without_a_root_says_how_to_give_it_one(make_app: MakeApp) -> None:
-    with pytest.raises(ConfigError, match="entrypoint"):
-        await make_app().open()
+RUNNING: dict[str, Callable[[App], Any]] = {
+    "invoke": lambda app: app.invoke(user_id="u", message="hi"),
+    "stream": lambda app: anext(app.stream(user_id="u", message="hi")),
+    "resume": lambda app: app.resume("e"),
+    "resume_stream": lambda app: anext(app.resume_stream("e")),
+    "cancel": lambda app: app.cancel("e"),
+    "give_up": lambda app: app.give_up("e"),
+    "recover": lambda app: app.recover(),
+    "worker": lambda app: app.worker().run(),
+    "runner": lambda app: anext(app.runner.run_async(user_id="u", session_id="s")),
+}
+
+
+@pytest.mark.parametrize("call", RUNNING.values(), ids=RUNNING)
+async def test_what_runs_the_agent_says_how_to_give_the_app_one(
+    make_app: MakeApp, call: Callable[[App], Any]
+) -> None:
+    app = make_app()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"has no root agent.*root_agent=.*@app\.entrypoint"):
+            await call(app)
+        await app.open()
+
+
+async def test_an_app_without_a_root_reads_answers_submits_and_retries(place: Any) -> None:
+    async with App("desk", root_agent=agents.two_and_a_question([]), config=ON, **place) as app:
+        asked = await app.invoke(user_id="u", session_id="s", execution_id="e", message="go")
+        desk = App("desk", config=ON, **place)
+        async with desk:
+            assert await desk.executions.outcome("e") == asked
+            assert (await desk.executions.get("e")).open_waits == 3
+            assert [record.id for record in await desk.executions.list()] == ["e"]
+            assert await desk.executions.activities("e")
+            assert await desk.executions.events("e") == asked.events
+            assert [wait.id for wait in await desk.waits.list()] == [w.id for w in asked.waits]
+            assert await desk.sessions.events("u", "s") == asked.events
+            assert (await desk.sessions.get("u", "s")).id == "s"
+            for wait_id, value in yes(*asked.waits).items():
+                receipt = await desk.answer(wait_id, value)
+            assert receipt.runnable
+            await desk.submit(user_id="u", session_id="s2", execution_id="e2", message="go")
+            assert (await desk.retry("e2")).status == "queued"
+        assert {out.status for out in await app.recover()} == {"completed", "suspended"}
+
+
+async def test_an_entrypoint_after_the_first_call_is_told_when_it_should_have_come(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    await app.executions.list()
+    app.entrypoint(agents.talker)
+    with pytest.raises(ConfigError, match="before it had its root agent"):
+        await app.invoke(user_id="u", message="hi")
+    await app.close()
+    assert (await app.invoke(user_id="u", message="hi")).status == "completed"
 
 
 @pytest.mark.parametrize("root", ["agent", 5, object(), agents.talker], ids=repr)
@@ -254,10 +307,57 @@ async def test_the_environment_is_used_last(
         assert (await app.invoke(user_id="u", message="hi")).status == "completed"
 
 
+def with_path(uri: str, path: str) -> str:
+    """The same connection string with a database in it."""
+    head, _, options = uri.partition("?")
+    return f"{head.rstrip('/')}/{path}?{options}"
+
+
+@pytest.mark.parametrize("by", ["argument", "config", "environment"])
+async def test_the_path_of_the_connection_string_names_the_database(
+    monkeypatch: pytest.MonkeyPatch, replica_set_uri: str, database: str, by: str
+) -> None:
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    name = f"{database}_path_{by}"
+    uri = with_path(replica_set_uri, name)
+    given: dict[str, Any] = {"config": ON}
+    match by:
+        case "argument":
+            given["mongodb"] = uri
+        case "config":
+            given["config"] = {**ON, "mongodb": {"uri": uri}}
+        case "environment":
+            monkeypatch.setenv("MONGODB_URI", uri)
+    async with App("desk", root_agent=agents.talker(), **given) as app:
+        await app.invoke(user_id="u", message="hi")
+    async with pymongo.AsyncMongoClient(replica_set_uri) as client:
+        assert await client[name]["durable_executions"].count_documents({}) == 1
+
+
+@pytest.mark.parametrize("by", ["argument", "config"])
+async def test_a_database_that_is_named_wins_over_the_path(
+    replica_set_uri: str, database: str, by: str
+) -> None:
+    path, name = f"{database}_unused", f"{database}_named_{by}"
+    config = {**ON, "mongodb": {"database": name if by == "config" else f"{database}_unused2"}}
+    app = App(
+        "desk",
+        root_agent=agents.talker(),
+        config=config,
+        mongodb=with_path(replica_set_uri, path),
+        database=name if by == "argument" else None,
+    )
+    async with app:
+        await app.invoke(user_id="u", message="hi")
+    async with pymongo.AsyncMongoClient(replica_set_uri) as client:
+        assert await client[name]["durable_executions"].count_documents({}) == 1
+        assert not {path, f"{database}_unused2"} & set(await client.list_database_names())
+
+
 async def test_a_mongodb_that_is_down_is_unavailable() -> None:
     config = {**ON, "lease": {"ttl": "3s"}}  # each operation takes less than a third of it
     app = App("desk", root_agent=agents.talker(), config=config, mongodb="mongodb://127.0.0.1:1/")
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1 "):
         await app.invoke(user_id="u", message="hi")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime as dt
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from google.genai import types
 
 from durable_adk import App, ConfigError, InputConflict, NotFound, Page
-from durable_adk.testing import ManualClock, ServerClock, memory_client, says
+from durable_adk.testing import ManualClock, ServerClock, calls, memory_client, says
 from tests.app import agents
 from tests.app.agents import yes
 from tests.app.conftest import ON, MakeApp
@@ -139,6 +140,59 @@ async def test_an_execution_record_says_how_it_stands(five: Any) -> None:
     assert record.to_dict()["id"] == "e0"
 
 
+async def test_an_outcome_is_read_as_the_call_returned_it_and_nothing_runs(place: Place) -> None:
+    log: agents.Log = []
+    async with App("desk", root_agent=agents.payer(log), config=ON, **place) as app:
+        out = await app.invoke(user_id="u", session_id="s", message="pay")
+        assert await app.executions.outcome(out.execution_id) == out
+        assert log == []
+        done = await app.resume(out.execution_id, yes(*out.waits))
+        assert await app.executions.outcome(out.execution_id) == done
+        with pytest.raises(NotFound):
+            await app.executions.outcome("nowhere")
+    assert len(log) == 1
+
+
+async def test_the_outcome_of_what_runs_says_so(make_app: MakeApp) -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await leave.wait()
+        return "waited"
+
+    app = make_app(agents.talker(calls(("wait", {})), says("done"), tools=[wait]))
+    running = asyncio.create_task(app.invoke(user_id="u", execution_id="e", message="hi"))
+    await entered.wait()
+    out = await app.executions.outcome("e")
+    assert (out.status, out.response, out.events, out.waits) == ("running", None, (), ())
+    assert out.raise_for_status() is out
+    leave.set()
+    assert await running == await app.executions.outcome("e")
+
+
+@pytest.mark.parametrize("kind", ["timer", "in_doubt", "adk_request_credential", "input", 5])
+async def test_a_kind_that_no_wait_has_is_refused_with_those_that_there_are(
+    make_app: MakeApp, kind: Any
+) -> None:
+    app = make_app()
+    for reads in (app.waits, app.executions):
+        with pytest.raises(ConfigError) as caught:
+            await reads.list(kind=kind)
+        assert caught.value.remedy == "Use one of: adk_request_input, adk_request_confirmation."
+
+
+async def test_ending_and_retrying_what_has_ended_changes_nothing_and_returns_it(
+    make_app: MakeApp,
+) -> None:
+    app = make_app(agents.talker())
+    await app.invoke(user_id="u", execution_id="e", message="hi")
+    record = await app.executions.get("e")
+    for call in (app.cancel, app.give_up, app.retry):
+        assert dataclasses.replace(await call("e"), usage=record.usage) == record
+
+
 async def test_usage_is_the_sum_over_the_events(make_app: MakeApp) -> None:
     counted = types.GenerateContentResponseUsageMetadata(
         prompt_token_count=10, candidates_token_count=3, total_token_count=13
@@ -158,13 +212,19 @@ async def test_activities_are_shown_with_their_places(place: Place) -> None:
     async with App("desk", root_agent=agents.payer(log), config=ON, **place) as app:
         out = await app.invoke(user_id="u", session_id="s", message="pay")
         before = await app.executions.activities(out.execution_id)
-        await app.resume(out.execution_id, yes(*out.waits))
+        (stored,) = await app.waits.list()
+        await app.resume(out.execution_id, yes(*out.waits), by="ada")
         after = await app.executions.activities(out.execution_id)
     assert [(a.kind, a.step, a.status) for a in before] == [
         ("model", 1, "completed"),
         ("wait", 1, "waiting"),
     ]
     assert before[1].id == out.waits[0].id
+    assert (before[1].started_at, before[1].ended_at) == (stored.since, None)
+    assert [a.details.get("by") for a in after if a.kind == "wait"] == ["ada"]
+    for each in after:
+        assert each.ended_at is not None
+        assert each.ended_at.tzinfo is dt.UTC
     assert [(a.kind, a.name, a.step, a.status) for a in after if a.kind != "wait"] == [
         ("model", "scripted", 1, "completed"),
         ("tool", "pay", 2, "completed"),

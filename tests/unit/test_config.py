@@ -34,11 +34,8 @@ def nested(key: str, value: object) -> dict[str, Any]:
 
 def test_defaults_are_those_of_the_design() -> None:
     settings = load()
-    assert (settings.database, settings.namespace, settings.collection_prefix) == (
-        "durable_adk",
-        "default",
-        "durable_",
-    )
+    assert (settings.namespace, settings.collection_prefix) == ("default", "durable_")
+    assert (settings.database, config.DEFAULT_DATABASE) == (None, "durable_adk")
     assert (settings.lease_ttl_ms, settings.max_block_s, settings.grace_s) == (30_000, 600, 10)
     assert (settings.max_attempts, settings.runner_attempts) == (5, 1)
     assert (settings.backoff_ms, settings.backoff_max_ms) == (1_000, 60_000)
@@ -198,6 +195,14 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(
     assert error.subject == subject
     assert "no such key" in error.reason
     assert hint in error.reason
+
+
+def test_a_refusal_says_where_every_key_is_shown_and_is_one_sentence_after_another() -> None:
+    error = refusal({"leese": {}})
+    assert str(error) == (
+        "config=: leese: there is no such key; did you mean 'lease'?"
+        ' help("durable_adk.config") shows every key with its default.'
+    )
 
 
 def test_a_key_with_a_dot_is_refused() -> None:
@@ -371,11 +376,50 @@ def test_a_file_that_cannot_be_read_is_one_error(
 # ---------------------------------------------------------------- the example
 
 
-def test_the_example_loads_and_shows_the_defaults() -> None:
-    settings = load(EXAMPLE, env={"MONGODB_URI": "mongodb://h"})
-    shown = {"durable_workflow": True, "version": "1", "max_turns": 1000, "uri": "mongodb://h"}
-    shown["tools"] = {"issue_refund": "fail"}
-    assert settings == config.Settings(source=str(EXAMPLE), **shown)  # type: ignore[arg-type]
+# Keys without a default that could be shown: they are commented out, as examples.
+EXAMPLES = ["version", "mongodb.uri", "mongodb.database", "session.max_turns"]
+EXAMPLES += ["tools.issue_refund.on_unknown_outcome"]
+
+
+def test_a_copy_of_the_example_works_as_it_is_and_sets_the_defaults() -> None:
+    assert load(EXAMPLE) == config.Settings(source=str(EXAMPLE), durable_workflow=True)
+
+
+def test_what_the_example_shows_as_examples_is_accepted(tmp_path: Path) -> None:
+    names = {part for key in EXAMPLES for part in key.split(".")} - {"mongodb"}
+    commented = re.compile(rf"^( *)# ( *(?:{'|'.join(names)}):)", re.MULTILINE)
+    path = write(tmp_path, commented.sub(r"\1\2", EXAMPLE.read_text("utf-8")))
+    assert load(path, env={"MONGODB_URI": "mongodb://h"}) == config.Settings(
+        source=str(path),
+        durable_workflow=True,
+        version="1",
+        uri="mongodb://h",
+        database="durable_adk",
+        max_turns=1000,
+        tools={"issue_refund": "fail"},
+    )
+
+
+def documented() -> dict[str, str]:
+    """The defaults by key, as the table in the module's docstring has them."""
+    rows = re.findall(r"^    ([a-z_.<>]+)  +(\S+) ", config.__doc__ or "", re.MULTILINE)
+    return dict(rows)
+
+
+def test_the_docstring_lists_every_key_with_its_default() -> None:
+    shown = documented()
+    assert set(shown) == {key for key, (name, _parse) in KEYS.items() if name} | {
+        "tools.<name>.on_unknown_outcome"
+    }
+    assert shown.pop("tools.<name>.on_unknown_outcome") == "rerun"
+    for key, default in shown.items():
+        name = KEYS[key][0]
+        given = default if default not in ("true", "false") else default == "true"
+        given = int(default) if default.isdecimal() else given
+        expected = getattr(config.Settings(source=""), name)
+        settings = load() if default == "-" else load(nested(key, given))
+        assert getattr(settings, name) == expected, key
+    assert all(key in (config.__doc__ or "") for key, (name, _parse) in KEYS.items() if not name)
 
 
 def test_the_example_shows_every_key_once_and_marks_what_is_not_built() -> None:
@@ -384,10 +428,10 @@ def test_the_example_shows_every_key_once_and_marks_what_is_not_built() -> None:
         name = key.rpartition(".")[2]
         depth = "  " * key.count(".")
         active = [i for i, line in enumerate(lines) if re.match(rf"{depth}{name}:", line)]
-        marked = [i for i, line in enumerate(lines) if re.match(rf" *# +?{name}:", line)]
+        marked = [i for i, line in enumerate(lines) if re.match(rf"[ #]*# +?{name}:", line)]
         assert len(active) + len(marked) == 1, key
         built = KEYS[key][0] if key in KEYS else name == "on_unknown_outcome"
-        assert bool(active) == bool(built), key
-        if marked:
+        assert bool(active) == (bool(built) and key not in EXAMPLES), key
+        if not built:
             above = "\n".join(lines[max(0, marked[0] - 4) : marked[0]])
             assert "Not built yet" in above, key

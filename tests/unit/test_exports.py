@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pydoc
 from types import ModuleType
 
 import pytest
@@ -30,11 +31,17 @@ WITH_ALL = [
 ]
 
 PUBLIC = {
+    "ActivityInfo",
     "App",
+    "CorruptHistory",
     "DurableRunner",
     "DurableSessionService",
     "current_activity_id",
     "durable_tool",
+    "LeaseLost",
+    "NotStorable",
+    "OutcomeUnknown",
+    "ReplayMismatch",
     "expiring",
     "now",
     "random",
@@ -64,6 +71,11 @@ APP_METHODS = {
     "close": "",
     "worker": "",
     "tools": "",
+}
+READS = {
+    "executions": "activities events get list outcome",
+    "sessions": "create events get list",
+    "waits": "get list",
 }
 APP_NAMES = {"entrypoint", "executions", "llm", "runner", "sessions", "tool", "waits"}
 
@@ -136,3 +148,12 @@ def promised_signature(text: str) -> dict[str, inspect.Parameter]:
 def test_app_has_every_promised_name(package: ModuleType) -> None:
     app = package.App("names-only")
     assert [name for name in sorted(APP_NAMES) if not hasattr(app, name)] == []
+
+
+@pytest.mark.parametrize("name", sorted(READS))
+def test_help_of_app_shows_what_can_be_read(package: ModuleType, name: str) -> None:
+    shown = pydoc.render_doc(package.App, renderer=pydoc.plaintext)
+    assert f"\n |  {name}\n" in shown
+    kind = inspect.signature(getattr(package.App, name).fget, eval_str=True).return_annotation
+    lacking = [method for method in READS[name].split() if not getattr(kind, method).__doc__]
+    assert lacking == []

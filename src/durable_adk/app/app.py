@@ -10,22 +10,17 @@ from typing import Any, Self
 
 from durable_adk import config as configuration
 from durable_adk.app import checks, show
-from durable_adk.app.building import Building
-from durable_adk.app.lifecycle import Lifecycle, Opened
-from durable_adk.app.outcome import AnswerReceipt, ExecutionRecord, Outcome, StreamEvent
-from durable_adk.app.reads import Executions, Waits, events_of
+from durable_adk.app.lifecycle import Lifecycle
+from durable_adk.app.operating import Operating
+from durable_adk.app.outcome import ExecutionRecord, Outcome, StreamEvent
 from durable_adk.app.requests import checked_request
 from durable_adk.app.runner import DurableRunner
-from durable_adk.app.sessions import Sessions
 from durable_adk.app.streams import stream
-from durable_adk.app.work import AppWorker
 from durable_adk.engine.ports import Clock, Faults, Sink
-from durable_adk.errors import Unavailable
-from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import checked_id
 
 
-class App(Building):
+class App(Operating):
     """An ADK agent or workflow that survives crashes and waits, on your own MongoDB.
 
     Making one reads its configuration file and does no other I/O. The first call opens it on
@@ -34,11 +29,13 @@ class App(Building):
     Args:
         name: Part of every key: two Apps with one name (and namespace) share their executions.
         root_agent: Any supported ADK node. Or decorate a function with ``@app.entrypoint``.
+            Only what runs the agent needs one: an App without it reads, answers and submits.
         config: A mapping shaped like ``agent.yaml`` or the path of a file; it replaces
             ``./agent.yaml``, nothing is merged.
         mongodb: A connection string, an ``AsyncMongoClient`` or a Motor client; a client is
             left open. Default: ``mongodb.uri``, then the environment variable ``MONGODB_URI``.
-        database: Default: ``mongodb.database``.
+        database: Default: ``mongodb.database``, then the path of the connection string (not
+            that of a client), then ``durable_adk``.
         plugins, artifact_service, memory_service, credential_service: As for ADK's ``Runner``.
         clock, faults: For tests: see ``durable_adk.testing``.
 
@@ -80,9 +77,6 @@ class App(Building):
             clock=clock,
             faults=faults,
         )
-        self.executions = Executions(self._lifecycle)
-        self.sessions = Sessions(self._lifecycle)
-        self.waits = Waits(self._lifecycle)
         self._runner: DurableRunner | None = None
 
     def __repr__(self) -> str:
@@ -147,11 +141,16 @@ class App(Building):
     ) -> Outcome:
         """Run the agent on a message, until it ends or waits for somebody.
 
+        When the attempt fails while attempts are left (``retry.max_attempts``), the outcome is
+        ``queued`` at once, with its ``error``. A worker, ``recover()``, the session's next
+        message or the same call with the same ``execution_id`` goes on where the record ends.
+
         Args:
             user_id: Whose conversation.
             session_id: Which one; a new session by default.
             message: Text, or ``types.Content`` (images and files too).
-            execution_id: Makes the call idempotent: same id and input, same outcome.
+            execution_id: Makes the call idempotent: same id and input, same outcome. Without
+                one, the same message again is a new turn.
             state_delta: Session state to set with the message.
             run_config: ADK's ``RunConfig``.
             timeout: Seconds to wait for an outcome; the execution goes on without the caller.
@@ -191,6 +190,9 @@ class App(Building):
     ) -> AsyncGenerator[StreamEvent, None]:
         """``invoke``, with tokens and events as they come; the last item holds the outcome.
 
+        Tokens come only when ADK streams the model, which is asked for with
+        ``run_config=RunConfig(streaming_mode=StreamingMode.SSE)``
+        (``from google.adk.agents.run_config import RunConfig, StreamingMode``).
         Closing the generator only detaches. Refusals are raised before the first item.
         """
 
@@ -218,7 +220,7 @@ class App(Building):
         self._lifecycle.check_enabled()
         limit = checks.checked_timeout(timeout)
         message = checked_request(**arguments)
-        opened = await self._lifecycle.opened()
+        opened = await self._lifecycle.opened_to_run()
         request = await message.request(opened)
         execution = await opened.engine.invoke(request, timeout=limit, sink=sink)
         return await self._outcome(opened, execution)
@@ -235,6 +237,8 @@ class App(Building):
         timeout: float | None = None,
     ) -> ExecutionRecord:
         """Queue a message without running it: a worker or ``recover()`` does.
+
+        Needs no root agent here.
 
         Arguments and errors are those of ``invoke``.
         """
@@ -285,7 +289,10 @@ class App(Building):
         by: str | None = None,
         timeout: float | None = None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        """``resume``, with tokens and events as they come; the last item holds the outcome."""
+        """``resume``, with tokens and events as they come; the last item holds the outcome.
+
+        Tokens come when the message that began the execution asked for them: see ``stream``.
+        """
 
         async def start(sink: Sink) -> Outcome:
             return await self._resume(sink, execution_id, answers, by=by, timeout=timeout)
@@ -307,88 +314,6 @@ class App(Building):
         limit = checks.checked_timeout(timeout)
         given = checks.checked_answers(answers)
         who = checks.checked_by(by)
-        opened = await self._lifecycle.opened()
+        opened = await self._lifecycle.opened_to_run()
         execution = await opened.engine.resume(checked, given, by=who, timeout=limit, sink=sink)
         return await self._outcome(opened, execution)
-
-    async def answer(self, wait_id: str, value: Any, *, by: str | None = None) -> AnswerReceipt:
-        """Store one answer. The execution goes on only when its frontier is complete.
-
-        Raises:
-            NotFound: there is no such wait.
-            InvalidAnswer, AnswerConflict, WaitClosed: as for ``resume``.
-        """
-        self._lifecycle.check_enabled()
-        text, _execution_id, _digest = checks.checked_wait_id(wait_id)
-        who = checks.checked_by(by)
-        opened = await self._lifecycle.opened()
-        receipt = await opened.engine.answer(text, value, by=who)
-        return AnswerReceipt(
-            execution_id=receipt.execution.execution_id,
-            open=receipt.open,
-            runnable=receipt.runnable,
-        )
-
-    # ---------------------------------------------------------------- operating
-
-    async def cancel(self, execution_id: str, reason: str = "") -> ExecutionRecord:
-        """End an execution as ``cancelled``; what runs is asked to stop.
-
-        Raises:
-            NotFound: there is no such execution.
-        """
-        checked, why = self._named(execution_id, reason)
-        opened = await self._lifecycle.opened()
-        return show.record_of(await opened.engine.cancel(checked, why))
-
-    async def retry(self, execution_id: str, reason: str = "") -> ExecutionRecord:
-        """Make a ``stuck`` or backing-off execution due at once.
-
-        Raises:
-            NotFound: there is no such execution.
-        """
-        checked, why = self._named(execution_id, reason)
-        opened = await self._lifecycle.opened()
-        return show.record_of(await opened.engine.retry(checked, why))
-
-    async def give_up(self, execution_id: str, reason: str = "") -> ExecutionRecord:
-        """End an execution as ``failed`` without running it again.
-
-        Raises:
-            NotFound: there is no such execution.
-        """
-        checked, why = self._named(execution_id, reason)
-        opened = await self._lifecycle.opened()
-        return show.record_of(await opened.engine.give_up(checked, why))
-
-    def _named(self, execution_id: object, reason: object) -> tuple[str, str]:
-        self._lifecycle.check_enabled()
-        return checked_id("execution_id", execution_id), checks.checked_text("reason", reason)
-
-    async def recover(self, limit: int = 100) -> tuple[Outcome, ...]:
-        """Go on once with everything that is due: crashed, submitted, answered, backed off."""
-        checks.checked_limit(limit)
-        opened = await self._lifecycle.opened()
-        executions = await opened.engine.recover(limit)
-        return tuple([await self._outcome(opened, execution) for execution in executions])
-
-    def worker(self) -> AppWorker:
-        """A worker of this App: ``await app.worker().run()`` keeps recovering until stopped."""
-        return AppWorker(self._lifecycle)
-
-    async def export(self, *_what: object, **_how: object) -> Any:
-        """Reserved."""
-        raise checks.not_yet("app.export", "Read app.executions and app.sessions.")
-
-    async def import_(self, *_what: object, **_how: object) -> Any:
-        """Reserved."""
-        raise checks.not_yet("app.import_", "Point the App at the database that holds the data.")
-
-    async def _outcome(self, opened: Opened, execution: Execution) -> Outcome:
-        if execution.status is Status.RUNNING:  # this App was closed while it waited
-            raise Unavailable(
-                f"execution {execution.execution_id!r}",
-                "goes on in another process",
-                "The same call again waits for its outcome.",
-            )
-        return show.outcome_of(execution, await events_of(opened, execution))

@@ -16,12 +16,13 @@ from durable_adk.app import late
 from durable_adk.app.checks import checked_client
 from durable_adk.app.failures import Failures
 from durable_adk.app.tools import ToolRegistry
-from durable_adk.config import Settings
+from durable_adk.config import DEFAULT_DATABASE, Settings
 from durable_adk.engine.ports import Clock, Faults, NoFaults
 from durable_adk.engine.service import Engine
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ConfigError, DurabilityDisabled
 from durable_adk.model.identity import Tenant
+from durable_adk.store.drivers import database_in
 from durable_adk.store.mongo import MongoStore
 
 if TYPE_CHECKING:
@@ -33,14 +34,17 @@ class Opened:
     """What an open App works with.
 
     Attributes:
-        program: The agent, as it turns messages and events into payloads and back.
+        program: The agent, as it turns messages and events into payloads and back. Without a
+            root it does only that.
         failures: What left the root of executions that somebody watches.
+        has_root: Whether there is an agent to run.
     """
 
     engine: Engine
     store: MongoStore
     program: Adapter
     failures: Failures
+    has_root: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,8 +55,12 @@ class Root:
     build: Callable[[], object] | None = None
     adk_app: object = None
 
+    @property
+    def is_given(self) -> bool:
+        return self.agent is not None or self.build is not None
+
     async def get(self, app_name: str) -> object:
-        """The root, built on the first call."""
+        """The root, built on the first call; None if none is given."""
         if self.agent is None and self.build is not None:
             built = self.build()
             self.agent = await built if inspect.isawaitable(built) else built
@@ -60,12 +68,6 @@ class Root:
                 raise ConfigError(
                     f"App {app_name!r}: entrypoint", "returned nothing", "Return the root agent."
                 )
-        if self.agent is None:
-            raise ConfigError(
-                f"App {app_name!r}",
-                "has no root agent",
-                "Pass root_agent=, or decorate a function that returns it with @app.entrypoint.",
-            )
         return self.agent
 
 
@@ -143,7 +145,7 @@ class Lifecycle:
 
         Raises:
             DurabilityDisabled: ``features.durable_workflow`` is off or missing.
-            ConfigError: open on another loop; no root; no MongoDB; what ``Store.open`` refuses.
+            ConfigError: open on another loop; no MongoDB; what ``Store.open`` refuses.
             UnsupportedNode: the root has a part that cannot be made durable.
             Unavailable: MongoDB did not answer.
         """
@@ -161,6 +163,28 @@ class Lifecycle:
                     if self._opened is None:
                         self._loop = None
             return self._opened
+
+    async def opened_to_run(self) -> Opened:
+        """``opened``, for what runs the agent or closes a turn of it.
+
+        Raises:
+            ConfigError: there is no root agent; and as ``opened``.
+        """
+        self.check_enabled()
+        if not self.root.is_given:
+            raise ConfigError(
+                f"App {self.name!r}",
+                "has no root agent, which this call runs",
+                "Pass root_agent=, or decorate a function that returns it with @app.entrypoint.",
+            )
+        opened = await self.opened()
+        if not opened.has_root:
+            raise ConfigError(
+                f"App {self.name!r}",
+                "was opened before it had its root agent",
+                "Decorate the entrypoint before the first call; or close the App and call again.",
+            )
+        return opened
 
     async def close(self) -> None:
         """Let attempts run for ``shutdown.grace``, release the rest, close an own client."""
@@ -191,7 +215,8 @@ class Lifecycle:
             tool_policies=self._registry.policies(self.settings.tools, source=self.settings.source),
             **self.parts,
         )
-        program.check()
+        if root is not None:
+            program.check()
         failures = Failures(program)
         store = self._make_store()
         engine = Engine(
@@ -207,7 +232,7 @@ class Lifecycle:
         except BaseException:
             await _shut(engine, store)
             raise
-        return Opened(engine, store, program, failures)
+        return Opened(engine, store, program, failures, has_root=root is not None)
 
     def _make_store(self) -> MongoStore:
         settings = self.settings
@@ -219,7 +244,7 @@ class Lifecycle:
             )
         return MongoStore(
             self.mongodb,
-            database=settings.database,
+            database=settings.database or database_in(self.mongodb) or DEFAULT_DATABASE,
             prefix=settings.collection_prefix,
             create_indexes=settings.create_indexes,
             lease_ttl_ms=settings.lease_ttl_ms,

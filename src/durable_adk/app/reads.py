@@ -6,7 +6,7 @@ from typing import Any
 
 from durable_adk.app import checks, show
 from durable_adk.app.lifecycle import Lifecycle, Opened
-from durable_adk.app.outcome import ExecutionRecord, Page, Wait
+from durable_adk.app.outcome import ExecutionRecord, Outcome, Page, Wait
 from durable_adk.app.waiting import page_of_waits
 from durable_adk.engine import answers
 from durable_adk.engine.reads import committed_steps
@@ -41,6 +41,19 @@ class Executions:
         execution = await opened.engine.get(checked)
         return show.record_of(execution, usage=show.usage_of(await events_of(opened, execution)))
 
+    async def outcome(self, execution_id: str) -> Outcome:
+        """How an execution stands, as ``invoke`` would return it. Nothing runs.
+
+        Its status may be ``running``: then it has what was committed so far.
+
+        Raises:
+            NotFound: there is none with this id.
+        """
+        checked = checked_id("execution_id", execution_id)
+        opened = await self._lifecycle.opened()
+        execution = await opened.engine.get(checked)
+        return show.outcome_of(execution, await events_of(opened, execution))
+
     async def list(
         self,
         *,
@@ -57,7 +70,7 @@ class Executions:
             user_id: Only this user's.
             session_id: Only those of this session.
             status: Only those that stand so.
-            kind: Only those with an open wait of this kind.
+            kind: Only those with an open wait of this kind, as for ``waits.list``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
         """
@@ -145,7 +158,8 @@ class Waits:
         Args:
             user_id: Only this user's.
             session_id: Only those of this session.
-            kind: Only those of this kind.
+            kind: Only ``adk_request_input`` (questions, and tools that run long) or only
+                ``adk_request_confirmation``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
         """
@@ -173,9 +187,13 @@ def checked_status(status: object) -> Status:
         raise ConfigError("status", f"{status!r} is none", f"Use one of: {known}.") from None
 
 
+_KINDS = (WaitKind.INPUT, WaitKind.CONFIRMATION)
+"""What a wait can be of today; the other kinds are not built yet."""
+
+
 def checked_kind(kind: object) -> WaitKind:
-    try:
-        return WaitKind(kind)
-    except ValueError:
-        known = ", ".join(each.value for each in WaitKind)
-        raise ConfigError("kind", f"{kind!r} is none", f"Use one of: {known}.") from None
+    for known in _KINDS:
+        if kind == known.value:
+            return known
+    remedy = f"Use one of: {', '.join(known.value for known in _KINDS)}."
+    raise ConfigError("kind", f"there are no waits of kind {kind!r}", remedy)

@@ -170,7 +170,7 @@ class DurableRunner(RunnerBase):
             run_config=run_config,
         )
         try:
-            opened = await self._lifecycle.opened()
+            opened = await self._lifecycle.opened_to_run()
             if not self._has_root:
                 self._take_root()
             await call.prepare(opened)

@@ -20,7 +20,7 @@ class AppWorker:
 
     async def run(self) -> None:
         """Look for work until ``stop``. Opens the App if it is not open; does not close it."""
-        opened = await self._lifecycle.opened()
+        opened = await self._lifecycle.opened_to_run()
         if self._is_stopped:
             return
         self._worker = opened.engine.worker()
