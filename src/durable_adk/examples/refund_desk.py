@@ -7,9 +7,9 @@ money has moved and nobody has been told; another process goes on.
 
     python -m durable_adk.examples.refund_desk [--interactive]
 
-``MONGODB_URI`` names the database; with ``GOOGLE_API_KEY`` Gemini plays the agents, without it a
-script does. The ledger that proves the effects is a collection of its own, written by the
-tools and by nothing else.
+``MONGODB_URI`` names the server (the database is ``durable_adk_demo``); with ``GOOGLE_API_KEY``
+Gemini plays the agents, without it a script does. The ledger that proves the effects is a
+collection of its own, written by the tools and by nothing else.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ from durable_adk.testing import ScriptedModel, calls, says
 DATABASE = "durable_adk_demo"
 ORDER, CENTS = "A-1007", 4200
 LEASE = "5s"
+QUESTION = {
+    "adk_request_confirmation": "may this run?",
+    "adk_request_input": "an answer is wanted for",
+}
 
 
 # ---------------------------------------------------------------- the ledger and the tools
@@ -86,22 +90,29 @@ def send_gift(gift: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- the agents
 
 
-def refund_script(_request: Any, turn: int) -> Any:
-    return [
-        calls(("look_up_order", {"order_id": ORDER})),
-        calls(("issue_refund", {"order_id": ORDER, "cents": CENTS})),
-        says("The refund is on its way."),
-    ][min(turn, 2)]
+def refund_script(request: Any, turn: int) -> Any:
+    if turn == 0:
+        return calls(("look_up_order", {"order_id": ORDER}))
+    if turn == 1:
+        return calls(("issue_refund", {"order_id": ORDER, "cents": CENTS}))
+    paid = "refunded_cents" in last_response(request)
+    return says("The refund is on its way." if paid else "The refund was declined.")
 
 
 def care_script(request: Any, turn: int) -> Any:
     if turn == 0:
         return calls(("ask_customer", {"question": "What may we send you as an apology?"}))
     if turn == 1:
-        parts = [part for content in request.contents for part in content.parts or ()]
-        answers = [p.function_response.response for p in parts if p.function_response]
-        return calls(("send_gift", {"gift": answers[-1].get("result", "a voucher")}))
+        gift = last_response(request).get("result", "a voucher")
+        return calls(("send_gift", {"gift": gift}))
     return says("A gift is on its way.")
+
+
+def last_response(request: Any) -> dict[str, Any]:
+    """What the newest tool call of the conversation returned."""
+    parts = [part for content in request.contents for part in content.parts or ()]
+    responses = [p.function_response.response for p in parts if p.function_response]
+    return responses[-1] or {}
 
 
 def model(script: Any) -> Any:
@@ -205,12 +216,18 @@ def answers_for(waits: tuple[Any, ...], *, interactive: bool) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for wait in waits:
         if wait.kind == "adk_request_confirmation":
-            text = input("      confirm the refund? [y/n] ") if interactive else "y"
-            answers[wait.id] = {"confirmed": text.strip().lower().startswith("y")}
+            answers[wait.id] = {"confirmed": agrees() if interactive else True}
         else:
             text = input("      your gift? ") if interactive else "a coffee grinder"
             answers[wait.id] = text.strip() or "a coffee grinder"
     return answers
+
+
+def agrees() -> bool:
+    while True:
+        text = input("      confirm the refund? [y/n] ").strip().lower()
+        if text in ("y", "yes", "n", "no"):
+            return text.startswith("y")
 
 
 async def wait_for_refund(case: str, process: asyncio.subprocess.Process) -> bool:
@@ -233,9 +250,10 @@ async def show(*, interactive: bool) -> int:
     say("[2/6] That process is gone. What it waits for is one frontier in MongoDB:")
     for wait in waits:
         about = f"{wait.tool_call.name}({wait.tool_call.args})" if wait.tool_call else wait.message
-        say(f"      {wait.operation_path:22s} {wait.kind:26s} {about}")
-    say("[3/6] Both are answered at once, and a second process goes on.")
+        say(f"      at {wait.operation_path}: {QUESTION[wait.kind]} {about}")
     answers = answers_for(waits, interactive=interactive)
+    shown = ", ".join(json.dumps(answer) for answer in answers.values())
+    say(f"[3/6] Both are answered at once ({shown}), and a second process goes on.")
     second = await child(
         "answer", case, json.dumps(answers), REFUND_DESK_CASE=case, REFUND_DESK_BANK_SECONDS="30"
     )
@@ -263,7 +281,8 @@ def print_ledger(case: str) -> int:
     rows = sorted(ledger().find({"case": case}), key=lambda row: str(row["effect"]))
     say("The ledger of effects (written by the tools only):")
     for row in rows:
-        again = "" if row["entered"] == 1 else ", its body was entered again under the same key"
+        entered = row["entered"]
+        again = f"  ({entered} entries under one idempotency key: 1 effect)" if entered > 1 else ""
         say(f"  once: {row['effect']}{again}")
     effects = [row["effect"] for row in rows]
     return 0 if len(effects) == len(set(effects)) and effects else 1
@@ -274,6 +293,8 @@ def main() -> int:
     parser.add_argument("part", nargs="*", help="internal: one process of the show")
     parser.add_argument("--interactive", action="store_true", help="take the answers from you")
     arguments = parser.parse_args()
+    if "MONGODB_URI" not in os.environ:
+        parser.error("MONGODB_URI is not set; it names the server, as scripts/demo.sh does")
     logging.getLogger("google_adk").setLevel(logging.ERROR)
     match arguments.part:
         case ["begin", case]:
