@@ -46,7 +46,7 @@ def stored_error(error: BaseException) -> StoredError:
     """An error as people and programs see it later."""
     if isinstance(error, DurableError):
         reason = f"{error.subject}: {error.reason}" if error.reason else error.subject
-        position = error.position if isinstance(error, ReplayMismatch) else ""
+        position = error.position if isinstance(error, ReplayMismatch | OutcomeUnknown) else ""
         return StoredError(
             type=type(error).__name__, message=reason, position=position, remedy=error.remedy
         )
