@@ -194,7 +194,9 @@ class _Play:
         waits = tuple(left) if isinstance(left, list) else ()
         return _quiet(waits, left if not waits else None, self._program.scopes)
 
-    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
+    def close_turn(
+        self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
+    ) -> Quiet:
         self._program.notes.append((note, [record.name for record in records]))
         return _quiet((), note, None)
 

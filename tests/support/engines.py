@@ -159,7 +159,9 @@ class _Play:
     def restore(self, step: StepDocument) -> None:
         pass
 
-    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
+    def close_turn(
+        self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
+    ) -> Quiet:
         return _quiet((), 0)
 
     async def aclose(self) -> None:

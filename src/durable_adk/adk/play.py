@@ -39,17 +39,18 @@ class AdkPlay:
         self._sessions = sessions
         self._runner = runner
         self._root = root
+        self._is_open = False
 
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
-        finished = codec.decode(step.finished)
-        topology.check_finished(self._root, finished)
-        self._stage.done.update(finished)
+        self._stage.done.update(codec.decode(step.finished))
 
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
     ) -> Quiet:
+        # Not when a step is restored: one that no longer fits can still be closed.
+        topology.check_finished(self._root, self._stage.done)
         topology.check_asked(self._root, answered)
         self._open_step(shared)
         top = self._top_scope(answered)
@@ -69,13 +70,25 @@ class AdkPlay:
                 self._emit(event)
         return self._quiet(waits.open_waits(self._stage, self._sessions.session.events))
 
-    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
-        self._open_step({})
-        with bound(self._top_scope(())):
-            for event in closing.events_of(self._stage, records):
-                self._sessions.append(event)
-            for event in closing.responses(self._stage, self._sessions.session.events, note):
-                self._sessions.append(event)
+    def close_turn(
+        self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
+    ) -> Quiet:
+        stage, sessions = self._stage, self._sessions
+        has_run = self._is_open
+        if not has_run:
+            self._open_step({})
+        events = sessions.session.events
+        since = len(events) - len(sessions.step_events)
+        with bound(self._top_scope(answered)):
+            if not has_run:
+                made = closing.events_of(stage, records, answered)
+            else:  # the run may have ended before it appended the message
+                made = [] if sessions.step_events else closing.opening(stage, answered)
+            for event in made:
+                sessions.append(event)
+            ran = closing.Ran(stage, records)
+            for event in closing.responses(stage, events, since=since, note=note, ran=ran):
+                sessions.append(event)
         return self._quiet(())
 
     async def aclose(self) -> None:
@@ -84,6 +97,7 @@ class AdkPlay:
     # ---------------------------------------------------------------- parts of a step
 
     def _open_step(self, shared: Mapping[str, Payload]) -> None:
+        self._is_open = True
         self._stage.open_step()
         self._sessions.open_step()
         state = self._sessions.session.state

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from durable_adk.engine import ends
-from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.closing import Closing
 from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Clock, Play, Quiet, Store
+from durable_adk.engine.ports import Clock, Quiet, Store
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import (
     ConfigError,
@@ -32,7 +32,6 @@ from durable_adk.model.activity import Kind, Payload, RecordStatus
 from durable_adk.model.execution import (
     FAR,
     Execution,
-    History,
     Lease,
     Status,
     StepDocument,
@@ -62,7 +61,7 @@ class Settlement:
         store: Store,
         clock: Clock,
         settings: EngineSettings,
-        begin: Callable[[Recorded, History], tuple[Attempt, Play]],
+        closing: Closing,
         before_commit: Callable[[], None],
         on_error: Callable[[BaseException], None] | None,
     ) -> None:
@@ -72,7 +71,7 @@ class Settlement:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._begin = begin
+        self._closing = closing
         self._before_commit = before_commit
         self._on_error = on_error
         self._has_put_step = False
@@ -157,42 +156,23 @@ class Settlement:
             return execution
         return dataclasses.replace(execution, scopes_due=False)
 
-    # ---------------------------------------------------------------- ends that run nothing
+    # ---------------------------------------------------------------- other ends
 
     async def close(
         self, status: Status, error: StoredError, ran: Attempt | None = None
     ) -> Execution:
-        """End with what is recorded, and a closing response per open call.
-
-        An open frontier is left behind first: its step stays as it was shown. ``ran`` is the
-        attempt whose program ran before, if it did.
-        """
-        past = self._past
-        if ran is not None:
-            await ran.settle()
-        history = await past.history()
-        await past.leave_frontier()
-        recorded = await past.load(to_close=True)
-        attempt, play = self._begin(recorded, history)
-        try:
-            for document in past.steps:
-                attempt.step = document.step
-                play.restore(document)
-            attempt.open_step(past.execution.step)
-            records = attempt.records.outcomes()
-            quiet = play.close_turn(error.message or status.value, records)
-        finally:
-            await play.aclose()
-            attempt.close()
+        """End without a program that ran to its end. ``ran`` is the attempt whose program ran
+        before, if it did."""
+        closed = await self._closing.close(error.message or status.value, ran)
         step = ends.step_document(
-            past.execution,
-            quiet,
-            records=records,
-            abandoned=ran.abandoned(()) if ran is not None else (),
-            stamp=await self._stamp(quiet),
+            self._past.execution,
+            closed.quiet,
+            records=closed.records,
+            abandoned=closed.abandoned,
+            stamp=await self._stamp(closed.quiet),
             is_last=True,
         )
-        return await self._end(step, status, quiet.result, error)
+        return await self._end(step, status, closed.quiet.result, error)
 
     async def release(self) -> None:
         """Let somebody go on at once instead of waiting for the lease to run out."""

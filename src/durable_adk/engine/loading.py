@@ -65,6 +65,24 @@ class Past:
             frontier=None,
         )
 
+    async def leave_to_close(self) -> tuple[AnsweredWait, ...]:
+        """Close the frontier, if there is one. Returns: the answers that the open step began with.
+
+        A frontier that is not answered whole leaves none, nor do answers that are gone: nothing
+        goes on from them.
+        """
+        frontier, step = self.execution.frontier, self.execution.step
+        if frontier is not None and len(frontier.answers) < len(frontier.waits):
+            await self.leave_frontier()
+            return ()
+        await self.continue_answered()
+        if self._just_answered is not None:
+            return self._just_answered
+        try:
+            return await self._store.load_waits(self.execution.run, step=step - 1)
+        except CorruptHistory:
+            return ()
+
     async def load(self, *, to_close: bool = False) -> Recorded:
         """Everything that is recorded, checked against what the commits name.
 

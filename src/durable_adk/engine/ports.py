@@ -423,12 +423,15 @@ class Play(Protocol):
         """Take a committed step as done instead of running it."""
         ...
 
-    def close_turn(self, note: str, records: Sequence[Record]) -> Quiet:
-        """The open step's end without running anything: events made from ``records`` (those of
-        the open step, in log order) and one closing response per unanswered call of the turn.
+    def close_turn(
+        self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
+    ) -> Quiet:
+        """The end of the open step as it stands: one closing response per unanswered call of the
+        turn. ``records`` are those of the open step, in log order.
 
-        On a play that ran nothing: the steps before are restored. After a frontier that is left
-        behind, its step is among those, and the open one has no records.
+        On a play whose open step was run: after what it appended, however the run ended. On one
+        that only restored the steps before: after events made of ``answered``, what the step began
+        with, and of the records.
         """
         ...
 

@@ -1,17 +1,20 @@
 """One attempt, from the acknowledged claim to its commit.
 
 Load, decide what is in doubt, bring the program to where the record ends, run it until it is
-quiet, and settle what came of it. A claim that is to close an execution starts no program.
+quiet, and settle what came of it. A claim that is to close an execution starts nothing new.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from durable_adk.engine import ends
 from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.closing import Closing, ClosingAttempt
 from durable_adk.engine.commits import CancelRequested, Settlement
 from durable_adk.engine.doubts import decide_all
 from durable_adk.engine.keeper import Guard, Keeper
@@ -69,7 +72,7 @@ async def run_attempt(
         store=store,
         clock=clock,
         settings=settings,
-        begin=run.begin_closing,
+        closing=Closing(past, begin=run.begin_closing, live=lambda: run.live, run=run.run_closing),
         before_commit=lambda: keeper.drop(guard),
         on_error=on_error,
     )
@@ -85,6 +88,8 @@ class _Run:
     permit: Guard
     settlement: Settlement
     sink: Sink | None = None
+    live: Play | None = None
+    """The play whose open step was run."""
 
     def __init__(
         self,
@@ -103,6 +108,7 @@ class _Run:
         self._settings = settings
         self._faults = faults
         self._attempt: Attempt | None = None
+        self._closing: Attempt | None = None
         self._stopped: Exception | None = None
         self._is_refused = False
 
@@ -124,13 +130,14 @@ class _Run:
 
     def on_refused(self) -> None:
         self._is_refused = True
-        self._stop(
-            LeaseLost(
-                f"execution {self._past.execution.execution_id!r}",
-                "another owner holds it",
-                "Nothing more is committed here; its owner goes on.",
-            )
+        lost = LeaseLost(
+            f"execution {self._past.execution.execution_id!r}",
+            "another owner holds it",
+            "Nothing more is committed here; its owner goes on.",
         )
+        self._stop(lost)
+        if self._closing is not None:
+            self._closing.stop(lost)
 
     def on_cancel(self, reason: str) -> None:
         self._stop(CancelRequested(reason))
@@ -169,30 +176,39 @@ class _Run:
             sink=self.sink,
         )
 
-    def begin_closing(self, recorded: Recorded, history: History) -> tuple[Attempt, Play]:
-        """A play that runs nothing: for an end without one that ran to quiet."""
-        attempt = self._begin(recorded)
+    def begin_closing(self, recorded: Recorded, history: History) -> tuple[ClosingAttempt, Play]:
+        """A play that starts nothing and emits nothing: for an end without one that ran to quiet.
+
+        Committed steps come back as they were shown, whatever the mode.
+        """
+        attempt = self._closing = ClosingAttempt(
+            self._past.execution,
+            recorded,
+            store=self._store,
+            permit=self.permit,
+            clock=self._clock,
+            settings=dataclasses.replace(self._settings, mode="restore"),
+            faults=self._faults,
+        )
         return attempt, self._program.begin(attempt, history)
+
+    async def run_closing(
+        self, attempt: Attempt, running: Coroutine[Any, Any, Quiet], longest_s: float
+    ) -> Quiet:
+        """Run a step over its records, for at most a time."""
+        loop = asyncio.get_running_loop()
+        late = TimeoutError(f"the run over the records took more than {longest_s} s")
+        timer = loop.call_later(longest_s, attempt.stop, late)
+        try:
+            return await _until_ended(attempt, running)
+        finally:
+            timer.cancel()
 
     async def _run(self, attempt: Attempt, history: History) -> Quiet:
         if self._stopped is not None:
             attempt.stop(self._stopped)
             raise self._stopped
-        task = asyncio.get_running_loop().create_task(self._play(attempt, history))
-        attempt.ending.bind(task)
-        try:
-            await _ended(task, attempt)
-        finally:
-            if not attempt.ending.is_death:
-                await attempt.settle()
-        left = None if task.cancelled() else task.exception()
-        if attempt.fatal is not None:
-            raise attempt.fatal
-        if left is not None:
-            raise left
-        if task.cancelled():
-            raise RunCancelled("the run was cancelled from inside")
-        return task.result()
+        return await _until_ended(attempt, self._play(attempt, history))
 
     async def _play(self, attempt: Attempt, history: History) -> Quiet:
         play = self._program.begin(attempt, history)
@@ -204,6 +220,7 @@ class _Run:
             step = self._past.execution.step
             attempt.open_step(step)
             shared = await self._shared(attempt)
+            self.live = play
             return await play.run_step(step, answered, shared)
         finally:
             await play.aclose()
@@ -243,6 +260,25 @@ class _Run:
             position = Position(attempt.step, path, 1, Kind.SHARED, 1)
             attempt.note(position, ends.shared_payload(seen))
         return seen
+
+
+async def _until_ended(attempt: Attempt, running: Coroutine[Any, Any, Quiet]) -> Quiet:
+    """Run in a task that the attempt can cancel. Raises: what ended it."""
+    task = asyncio.get_running_loop().create_task(running)
+    attempt.ending.bind(task)
+    try:
+        await _ended(task, attempt)
+    finally:
+        if not attempt.ending.is_death:
+            await attempt.settle()
+    left = None if task.cancelled() else task.exception()
+    if attempt.fatal is not None:
+        raise attempt.fatal
+    if left is not None:
+        raise left
+    if task.cancelled():
+        raise RunCancelled("the run was cancelled from inside")
+    return task.result()
 
 
 async def _ended(task: asyncio.Task[Quiet], attempt: Attempt) -> None:
