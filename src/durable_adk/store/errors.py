@@ -136,6 +136,11 @@ def verdict(error: Exception) -> Verdict:
             return _by_code(error.code)
         case RuntimeError() if "event loop" in str(error):
             return Verdict.REFUSED
+        case driver.ConfigurationError() if "Sessions are not supported" in str(error):
+            # A connection made to a member in the middle of an election: it was neither primary
+            # nor secondary, and PyMongo (4.20) takes that for a server without sessions. The
+            # driver's own first try may have been sent.
+            return Verdict.UNKNOWN
     for ancestor in type(error).__mro__:
         if ancestor in TABLE:
             return TABLE[ancestor]

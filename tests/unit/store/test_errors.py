@@ -69,6 +69,8 @@ def test_the_table_has_nothing_that_the_driver_does_not() -> None:
             Verdict.UNKNOWN,
         ),
         (driver.BulkWriteError({"writeErrors": []}), Verdict.DEFECT),
+        (driver.ConfigurationError("no"), Verdict.REFUSED),
+        (driver.ConfigurationError("Sessions are not supported by this ..."), Verdict.UNKNOWN),
         (driver.InvalidOperation("no"), Verdict.DEFECT),
         (RuntimeError("Cannot use AsyncMongoClient in different event loop"), Verdict.REFUSED),
         (RuntimeError("anything else"), Verdict.DEFECT),
