@@ -98,7 +98,7 @@ class Calls:
         )
         if isinstance(admitted, Replayed):
             self.ledger.served.append(name)
-            return _outcome(admitted.record)
+            return self._outcome(admitted.record)
         self.ledger.entered.append(name)
         try:
             value = await body() if body else name
@@ -108,19 +108,18 @@ class Calls:
             raise
         except Exception as error:
             payload = failure.encode_failure(error)
-            await self.attempt.record(admitted, RecordStatus.FAILED, payload)
-            raise failure.decode_failure(payload) from error
+            record = await self.attempt.record(admitted, RecordStatus.FAILED, payload)
+            raise self.attempt.causes.failure_of(record) from error
         self.ledger.ran.append(name)
         record = await self.attempt.record(
             admitted, RecordStatus.COMPLETED, codec.encode(value), durable=durable
         )
-        return _outcome(record)
+        return self._outcome(record)
 
-
-def _outcome(record: Record) -> Any:
-    if record.status is RecordStatus.FAILED:
-        raise failure.decode_failure(record.body or "")
-    return codec.decode(record.body or "null")
+    def _outcome(self, record: Record) -> Any:
+        if record.status is RecordStatus.FAILED:
+            raise self.attempt.causes.failure_of(record)
+        return codec.decode(record.body or "null")
 
 
 def ask(step: int, name: str = "review") -> WaitRequest:

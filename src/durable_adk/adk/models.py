@@ -97,7 +97,7 @@ async def _call(
         payload = failure.encode_failure(error)
         record = await attempt.record(admitted, RecordStatus.FAILED, payload)
         scope.handed_out(record.ended_at)
-        raise failure.decode_failure(payload) from error
+        raise scope.stage.failure_of(record) from error
     record = await attempt.record(admitted, RecordStatus.COMPLETED, payload)
     for response in _handed_out(scope, record, ordinal):
         yield response
@@ -112,7 +112,7 @@ def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]
     """Fresh responses from the record, and their calls noted by place."""
     scope.handed_out(record.ended_at)
     if record.status is RecordStatus.FAILED:
-        raise failure.decode_failure(record.body or "")
+        raise scope.stage.failure_of(record)
     responses, place = [], 0
     scope.calls = {}
     for index, data in enumerate(codec.decode(record.body or "")["responses"]):

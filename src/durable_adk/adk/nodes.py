@@ -162,7 +162,7 @@ async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Excep
         payload = failure.encode_failure(error)
     record = await scope.stage.attempt.record(admitted, RecordStatus.FAILED, payload)
     scope.handed_out(record.ended_at)
-    return failure.decode_failure(payload)
+    return scope.stage.failure_of(record)
 
 
 async def _replay(admitted: Replayed, scope: Scope, ctx: Context) -> AsyncGenerator[Event, None]:
@@ -179,7 +179,7 @@ async def _replay(admitted: Replayed, scope: Scope, ctx: Context) -> AsyncGenera
             await _seam.enqueue(_seam.invocation_of(ctx), event)
     _seam.restore_result(ctx, _result_from(left), same_step=True)
     if has_failed:
-        raise failure.decode_failure(payload)
+        raise scope.stage.failure_of(record)
     if record.status is not RecordStatus.WAITING:
         _finish(scope, ctx)
 

@@ -97,7 +97,7 @@ async def _record(
         payload, status = failure.encode_failure(error), RecordStatus.FAILED
         record = await stage.attempt.record(admitted, status, payload)
         scope.handed_out(record.ended_at)
-        raise failure.decode_failure(payload) from error
+        raise stage.failure_of(record) from error
     return _outcome(scope, await stage.attempt.record(admitted, status, payload))
 
 
@@ -112,7 +112,7 @@ def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 def _outcome(scope: Scope, record: Record) -> Any:
     scope.handed_out(record.ended_at)
     if record.status is RecordStatus.FAILED:
-        raise failure.decode_failure(record.body or "")
+        raise scope.stage.failure_of(record)
     return codec.decode(record.body or "")
 
 

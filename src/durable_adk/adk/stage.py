@@ -14,7 +14,7 @@ from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.engine.attempt import Attempt
-from durable_adk.model.activity import Kind, UnknownOutcome
+from durable_adk.model.activity import Kind, Record, UnknownOutcome
 from durable_adk.model.position import (
     Position,
     activity_id,
@@ -95,6 +95,10 @@ class Stage:
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()
         self._runs.clear()
+
+    def failure_of(self, record: Record) -> Exception:
+        """The recorded failure, as every attempt hands it to ADK."""
+        return self.attempt.causes.failure_of(record)
 
     # ---------------------------------------------------------------- identity
 

@@ -174,7 +174,7 @@ async def _recorded(
         payload = _failed(error, {**_changes(before, context), "log": _log_of(scope)})
         record = await attempt.record(admitted, RecordStatus.FAILED, payload)
         call.handed_out(record.ended_at)
-        raise failure.decode_failure(payload) from error
+        raise stage.failure_of(record) from error
     finally:
         agent.bodies -= 1
         agent.body_ended.set()
@@ -206,7 +206,7 @@ async def _replay(admitted: Replayed, context: ToolContext, call: Scope) -> obje
         await _seam.enqueue(_seam.invocation_of(context), stored.from_data(data))
     _apply(context, body)
     if has_failed:
-        raise failure.decode_failure(payload)
+        raise call.stage.failure_of(record)
     call.stage.references.know_result(body["result"], record.slot)
     return body["result"]
 

@@ -13,10 +13,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from durable_adk.errors import CorruptHistory
-from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome, slot_of
+from durable_adk.errors import CorruptHistory, NotStorable
+from durable_adk.model import failure
+from durable_adk.model.activity import (
+    Kind,
+    Payload,
+    Record,
+    RecordStatus,
+    UnknownOutcome,
+    slot_of,
+)
 from durable_adk.model.execution import StepDocument
-from durable_adk.model.position import Position, is_under, parent_of
+from durable_adk.model.position import Position, parent_of
 
 _NOT_ASKED_FOR = frozenset({Kind.SHARED, Kind.WAIT})
 """Written and read by the engine itself: no caller is handed one."""
@@ -211,75 +219,28 @@ class StepRecords:
                 entry.covered = last.get(path, 0) > entry.record.seq
                 path = parent_of(path)
 
-    def voidable(self, never: frozenset[str], entered: Iterable[str] = ()) -> list[str]:
-        """Slots of failures that nothing rests on; ``never`` are digests that stay for good.
+    def voidable(self, carried: Iterable[Record]) -> list[str]:
+        """Slots of those failures of this step that the next attempt tries anew.
 
-        A failure of a body that must not run twice stays as well: it has an intent. ``entered``
-        are the paths of recorded bodies that this attempt entered and that left no outcome.
+        The failure of a body that must not run twice stays: it has an intent. So does a result
+        that cannot be stored: it would be none again.
         """
-        entries = self.in_order()
-        bodies = frozenset(entered) | {
-            entry.position.path for entry in entries if entry.position.kind in _COVERS
-        }
         return [
-            failed.record.slot
-            for place, failed in enumerate(entries)
-            if failed.record.status is RecordStatus.FAILED
-            and failed.position.kind in _VOIDABLE
-            and failed.record.digest not in self._intents
-            and failed.record.digest not in never
-            and not any(_rests_on(later, failed, bodies) for later in entries[place + 1 :])
+            record.slot
+            for record in carried
+            if record.step == self.step
+            and record.status is RecordStatus.FAILED
+            and Position.parse(record.position).kind in _VOIDABLE
+            and record.digest not in self._intents
+            and not _is_not_storable(record.body)
         ]
 
 
-def _rests_on(later: Entry, failed: Entry, bodies: frozenset[str]) -> bool:
-    """Whether a later record shows that somebody saw a failure and went on from it.
-
-    A parallel sibling that merely ended later does not: what is voided must not depend on which
-    of two siblings was faster. Where the paths cannot tell (two nodes that one body runs, two
-    ``step()`` calls of one body), entering the body after the failure is the sign.
-    """
-    path, after = failed.position.path, later.position
-    if after.kind in _COVERS and later.record.status is not RecordStatus.FAILED:
-        inside = is_under(path, after.path) if after.path != path else False
-        if inside or (after.path == path and failed.position.kind is Kind.STEP):
-            return True  # the body around it ended well
-    match failed.position.kind:
-        case Kind.MODEL:
-            return is_under(after.path, path)
-        case Kind.TOOL:
-            again = after.path == path and after.kind is Kind.TOOL
-            return again or (after.kind is Kind.MODEL and after.path == parent_of(path))
-        case Kind.NODE:
-            again = after.path == path and after.entry > failed.position.entry
-            return again or _went_on(later, failed, bodies)
-        case _:
-            return is_under(after.path, path) and _entered_after(later, failed)
-
-
-def _went_on(later: Entry, failed: Entry, bodies: frozenset[str]) -> bool:
-    """Whether the body that ran a failed node, directly or inside a workflow, entered more.
-
-    Only user code can have caught the failure. A workflow or an agent between the two cannot:
-    what still starts below it belongs to a branch that knows nothing of the failure.
-    """
-    child, body = failed.position.path, parent_of(failed.position.path)
-    while body and body not in bodies:
-        child, body = body, parent_of(body)
-    after = later.position.path
-    if not body or not is_under(after, body):
-        return False
-    is_beside = child != failed.position.path and is_under(after, child)
-    return not is_beside and _entered_after(later, failed)
-
-
-def _entered_after(later: Entry, failed: Entry) -> bool:
-    """By the moves of this attempt; by the writer's clock if it did not get to one of them."""
-    if later.asked_at and failed.told_at:
-        return later.asked_at > failed.told_at
+def _is_not_storable(body: Payload | None) -> bool:
     return (
-        later.record.attempt == failed.record.attempt
-        and later.record.started_at >= failed.record.ended_at
+        body is not None
+        and NotStorable.__name__ in body
+        and isinstance(failure.decode_failure(body), NotStorable)
     )
 
 

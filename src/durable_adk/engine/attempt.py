@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Literal, NoReturn, Protocol, TypeVar
 
 from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
+from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Doubts, in_doubt
 from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.handout import HandOut
@@ -66,6 +67,7 @@ class Attempt:
         self.execution = execution
         self.mode: Literal["restore", "walk"] = settings.mode
         self.faults = faults
+        self.causes = Causes()
         self.ending = Ending(execution.execution_id)
         self._recorded = recorded
         self._doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
@@ -347,11 +349,6 @@ class Attempt:
                 if not self._asks_below(ticket.call.position)
             )
         )
-
-    def voidable(self, never: frozenset[str]) -> list[str]:
-        """Slots of failures that the next attempt may try again."""
-        paths = [ticket.call.position.path for ticket in self._entered.values()]
-        return self.records.voidable(never, paths)
 
     def stop(self, error: BaseException) -> None:
         """End the attempt for this reason, unless it has one; cancel the run."""

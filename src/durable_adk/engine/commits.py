@@ -27,8 +27,7 @@ from durable_adk.errors import (
     Unavailable,
     WriteUnknown,
 )
-from durable_adk.model import failure
-from durable_adk.model.activity import Kind, Payload, RecordStatus
+from durable_adk.model.activity import Kind, Payload
 from durable_adk.model.execution import (
     FAR,
     Execution,
@@ -205,8 +204,8 @@ class Settlement:
             case ReplayMismatch() | CorruptHistory():
                 return await self._give_up(Status.STUCK, error, failures, ran)
             case Unavailable() | WriteUnknown():  # says nothing about the program: not counted
-                return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran))
-        voided = _voided(ran)
+                return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran, error))
+        voided = _voided(ran, error)
         failures = 1 if _has_recorded(ran, voided) else failures + 1
         if failures >= self._settings.max_attempts:
             return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
@@ -267,24 +266,9 @@ class Settlement:
         )
 
 
-def _voided(ran: Attempt | None) -> list[str]:
-    """Slots of failures that are open again in the next attempt."""
-    if ran is None:
-        return []
-    never = frozenset(
-        record.digest
-        for record in ran.records.outcomes()
-        if record.status is RecordStatus.FAILED and _is_not_storable(record.body)
-    )
-    return ran.voidable(never)
-
-
-def _is_not_storable(body: Payload | None) -> bool:
-    return (
-        body is not None
-        and NotStorable.__name__ in body
-        and isinstance(failure.decode_failure(body), NotStorable)
-    )
+def _voided(ran: Attempt | None, error: Exception) -> list[str]:
+    """Slots of failures that are open again in the next attempt: those that left the root."""
+    return [] if ran is None else ran.records.voidable(ran.causes.of(error))
 
 
 def _has_recorded(ran: Attempt | None, voided: Sequence[str]) -> bool:

@@ -11,7 +11,14 @@ import pytest
 from durable_adk.engine.attempt import Call, Dispatched
 from durable_adk.engine.reads import committed_steps, moment
 from durable_adk.engine.service import Engine
-from durable_adk.model.activity import ActivityInfo, Kind, RecordStatus, UnknownOutcome
+from durable_adk.model import failure
+from durable_adk.model.activity import (
+    ActivityInfo,
+    Kind,
+    Record,
+    RecordStatus,
+    UnknownOutcome,
+)
 from durable_adk.model.execution import Status
 from durable_adk.model.position import Position
 from durable_adk.model.wait import WaitKind, WaitRequest
@@ -45,9 +52,11 @@ class Calls:
         status: RecordStatus = RecordStatus.COMPLETED,
         step: int = 1,
         kind: Kind = Kind.TOOL,
-    ) -> None:
+    ) -> Record:
         entered = await self.enter(name, step, kind)
-        await self._program.attempt.record(entered, status, '"x"')
+        failed = status is RecordStatus.FAILED
+        body = failure.encode_failure(RuntimeError(name)) if failed else '"x"'
+        return await self._program.attempt.record(entered, status, body)
 
 
 async def shown(engine: Engine, execution_id: str = "x") -> list[tuple[str, str, str]]:
@@ -202,8 +211,8 @@ async def test_a_failure_that_no_longer_counts_is_not_shown(here: World) -> None
     program = ScriptedProgram()
 
     async def fails(_: list[object]) -> None:
-        await Calls(program).make("flaky", RecordStatus.FAILED)
-        raise RuntimeError("flaky")
+        record = await Calls(program).make("flaky", RecordStatus.FAILED)
+        raise program.attempt.causes.failure_of(record)
 
     async def works(_: list[object]) -> None:
         await Calls(program).make("flaky")
