@@ -16,7 +16,7 @@ import mongomock_motor
 
 from durable_adk.engine.attempt import Attempt, Call, Replayed
 from durable_adk.engine.keeper import Keeper
-from durable_adk.engine.ports import Quiet, Sink
+from durable_adk.engine.program import Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
 from durable_adk.model import codec, failure

@@ -11,7 +11,8 @@ from typing import Any
 
 import mongomock_motor
 
-from durable_adk.engine.ports import Play, Quiet, Store
+from durable_adk.engine.ports import Store
+from durable_adk.engine.program import Play, Quiet
 from durable_adk.engine.service import Engine, Request
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.model.activity import Kind, Record

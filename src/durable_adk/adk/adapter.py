@@ -26,7 +26,7 @@ from durable_adk.model.execution import Execution, History, StepDocument
 
 
 class Adapter:
-    """Implements ``engine.ports.Program`` for one root.
+    """Implements ``engine.program.Program`` for one root.
 
     Args:
         root: Any supported ADK node; not changed: attempts run a clone.

@@ -22,7 +22,7 @@ from durable_adk.adk.runner import AttemptRunner
 from durable_adk.adk.scope import Scope, bound, current, within
 from durable_adk.adk.session import AttemptSessions
 from durable_adk.adk.stage import Stage
-from durable_adk.engine.ports import Quiet
+from durable_adk.engine.program import Quiet
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
@@ -30,7 +30,7 @@ from durable_adk.model.wait import AnsweredWait, WaitRequest
 
 
 class AdkPlay:
-    """Implements ``engine.ports.Play``."""
+    """Implements ``engine.program.Play``."""
 
     def __init__(
         self, stage: Stage, sessions: AttemptSessions, runner: AttemptRunner, root: Any

@@ -16,7 +16,8 @@ from durable_adk.app.outcome import ExecutionRecord, Outcome, StreamEvent
 from durable_adk.app.requests import checked_request
 from durable_adk.app.runner import DurableRunner
 from durable_adk.app.streams import stream
-from durable_adk.engine.ports import Clock, Faults, Sink
+from durable_adk.engine.ports import Clock, Faults
+from durable_adk.engine.program import Sink
 from durable_adk.model.identity import checked_id
 
 

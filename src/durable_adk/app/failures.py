@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from durable_adk.engine.attempt import Attempt
-from durable_adk.engine.ports import Play, Program, Quiet
+from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.model.execution import History
 from durable_adk.model.failure import RecordedFailure
 

@@ -16,7 +16,7 @@ from durable_adk.app.lifecycle import Opened
 from durable_adk.app.reads import events_of
 from durable_adk.app.requests import checked_request
 from durable_adk.app.streams import items
-from durable_adk.engine.ports import Sink
+from durable_adk.engine.program import Sink
 from durable_adk.engine.service import Request
 from durable_adk.errors import ConfigError, LeaseLost
 from durable_adk.model.execution import Execution, Status

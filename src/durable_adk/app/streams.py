@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from durable_adk.app.outcome import Outcome, StreamEvent
-from durable_adk.engine.ports import Sink
+from durable_adk.engine.program import Sink
 
 _LAST: dict[str, Literal["suspend", "result", "error"]] = {
     "suspended": "suspend",

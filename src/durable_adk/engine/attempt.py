@@ -21,7 +21,8 @@ from durable_adk.engine.doubts import Doubts, in_doubt
 from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
-from durable_adk.engine.ports import Clock, Faults, Sink, Store
+from durable_adk.engine.ports import Clock, Faults, Store
+from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome

@@ -19,7 +19,7 @@ from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Rep
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.handout import PATIENCE_S
 from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Play, Quiet
+from durable_adk.engine.program import Play, Quiet
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Kind, Record, RecordStatus
 from durable_adk.model.execution import History

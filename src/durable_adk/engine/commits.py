@@ -14,7 +14,8 @@ from durable_adk.engine import ends
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing
 from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Clock, Quiet, Store
+from durable_adk.engine.ports import Clock, Store
+from durable_adk.engine.program import Quiet
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import (
     ConfigError,

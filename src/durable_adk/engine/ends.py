@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from durable_adk.engine.ports import Quiet
+from durable_adk.engine.program import Quiet
 from durable_adk.errors import (
     ConfigError,
     CorruptHistory,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from durable_adk.engine.answering import asks
-from durable_adk.engine.ports import Sink, Store
+from durable_adk.engine.ports import Store
+from durable_adk.engine.program import Sink
 from durable_adk.engine.running import Attempts, Live
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import LeaseLost, NotFound, Unavailable

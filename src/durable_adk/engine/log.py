@@ -14,7 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from durable_adk.engine.ports import Sink, Store
+from durable_adk.engine.ports import Store
+from durable_adk.engine.program import Sink
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Record
 from durable_adk.model.identity import RunId

@@ -1,7 +1,7 @@
 """What the engine needs from the outside, as contracts that a stranger could implement.
 
-``Store`` is implemented by ``durable_adk.store`` by shape (it does not import this module),
-``Program`` by ``durable_adk.adk``. Each method says, in this order: Effect, Time, Repeat,
+``Store`` is implemented by ``durable_adk.store`` by shape (it does not import this module); the
+program that runs is ``engine/program.py``. Each method says, in this order: Effect, Time, Repeat,
 Returns, Raises. Every ``Store`` method may raise ``Unavailable`` (nothing happened, or for a
 read: no answer) and every write ``WriteUnknown`` (unacknowledged at its deadline; the same
 call again settles it); they are not repeated below.
@@ -9,9 +9,8 @@ call again settles it); they are not repeated below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from durable_adk.model.activity import Payload, Record
@@ -27,7 +26,7 @@ from durable_adk.model.execution import (
 )
 from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
 from durable_adk.model.store_results import Begun, Busy, Renewal, Selection, Taken, Write
-from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitRequest
+from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer
 
 
 class Faults(Protocol):
@@ -379,79 +378,6 @@ class Store(Protocol):
         ...
 
 
-# -------------------------------------------------------------------- the program that runs
-
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """What a step left when ADK had nothing more to do.
-
-    Attributes:
-        waits: Open waits in frontier order; empty at the end.
-        events: Payload of the list of event envelopes of this step.
-        finished: Payload of ``{operation path: what a finished node run left}``.
-        state: Payload of the whole session state (no ``temp:``, ``user:``, ``app:`` keys).
-        scopes: Payload of the step's ``user:``/``app:`` writes (None as value: deleted), or None.
-        result: Payload of ``{"response", "output"}`` of the execution so far.
-        refs: Slots of records whose content the events refer to (``StepDocument.refs``).
-    """
-
-    waits: tuple[WaitRequest, ...]
-    events: Payload
-    finished: Payload
-    state: Payload
-    scopes: Payload | None
-    result: Payload
-    refs: tuple[str, ...] = ()
-
-
-class Play(Protocol):
-    """One attempt's live session of the program. Used by one task, once per step, in order."""
-
-    async def run_step(
-        self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
-    ) -> Quiet:
-        """Run until quiet. Step 1 takes the execution's input, later ones the answers.
-
-        ``shared`` is the ``user:``/``app:`` state that the step's start saw.
-
-        Raises: whatever leaves the root; LeaseLost, ReplayMismatch as they come.
-        """
-        ...
-
-    def restore(self, step: StepDocument) -> None:
-        """Take a committed step as done instead of running it."""
-        ...
-
-    def close_turn(
-        self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
-    ) -> Quiet:
-        """The end of the open step as it stands: one closing response per unanswered call of the
-        turn. ``records`` are those of the open step, in log order.
-
-        On a play whose open step was run: after what it appended, however the run ended. On one
-        that only restored the steps before: after events made of ``answered``, what the step began
-        with, and of the records.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Let go of what the attempt holds. Repeat: yes."""
-        ...
-
-
-class Program(Protocol):
-    """The agent, as the engine sees it."""
-
-    def begin(self, attempt: Any, history: History) -> Play:
-        """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past."""
-        ...
-
-
-Sink = Callable[[str, object], None]
-"""Takes ``("token", str)`` and ``("partial", Event)``, the event that the token's text comes in,
-at once; and ``("event", Event)`` when all it rests on is durable."""
-
 __all__ = [
     "AnsweredWait",
     "Begun",
@@ -461,12 +387,8 @@ __all__ = [
     "FencingToken",
     "KeeperLink",
     "NoFaults",
-    "Play",
-    "Program",
-    "Quiet",
     "Renewal",
     "Selection",
-    "Sink",
     "Store",
     "Taken",
     "Write",

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from durable_adk.engine.ports import Clock, Sink, Store
+from durable_adk.engine.ports import Clock, Store
+from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
 from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError

@@ -18,7 +18,8 @@ from durable_adk.engine.answers import open_wait_ids, stored_answer, stored_answ
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
 from durable_adk.engine.keeper import Keeper
-from durable_adk.engine.ports import Clock, Faults, NoFaults, Program, Sink, Store
+from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
+from durable_adk.engine.program import Program, Sink
 from durable_adk.engine.recovery import AT_ONCE, Recovery
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings

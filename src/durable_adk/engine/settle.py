@@ -19,7 +19,8 @@ from durable_adk.engine.commits import CancelRequested, Settlement
 from durable_adk.engine.doubts import decide_all
 from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
-from durable_adk.engine.ports import Clock, Faults, Play, Program, Quiet, Sink, Store
+from durable_adk.engine.ports import Clock, Faults, Store
+from durable_adk.engine.program import Play, Program, Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Kind, Payload
