@@ -16,7 +16,7 @@ from tests.adapter.stock import Stock, user
 from tests.cases.conftest import approve
 from tests.faults.catalogue import CASES, Tools, agent
 from tests.faults.test_kills import differences
-from tests.support.lives import Case, Ledger, World
+from tests.support.lives import Case, Ledger, World, points_of
 
 
 def pays_once(ledger: Ledger) -> Any:
@@ -48,8 +48,8 @@ def test_a_fail_tool_runs_at_most_once_wherever_the_process_dies(
     undisturbed = world.live(case)
     (reached,) = undisturbed.reached
     ends: dict[str, set[str]] = {}
-    for point, name in enumerate(reached, 1):
-        life = world.live(case, kill=(1, point))
+    for point in points_of(reached):
+        name, life = point[0], world.live(case, kill=(1, point))
         ran = life.ledger[("tool", "pay_once", 1)]
         assert ran <= 1, f"killed {name}"
         ends.setdefault(life.status[0], set()).add(name)

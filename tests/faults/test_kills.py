@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.catalogue import CASES
-from tests.support.lives import Case, Life, World, by_place
+from tests.support.lives import Case, Life, Point, World, by_place, points_of
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -43,11 +43,11 @@ class Drawn:
     whole: bool
     seed: int
 
-    def points(self, undisturbed: Life, name: str, slice_of: int) -> list[tuple[int, int]]:
+    def points(self, undisturbed: Life, name: str, slice_of: int) -> list[tuple[int, Point]]:
         found = [
             (attempt, point)
             for attempt, reached in enumerate(undisturbed.reached, 1)
-            for point in range(1, len(reached) + 1)
+            for point in points_of(reached)
         ]
         if not self.whole:
             random.Random(f"{self.seed} {name}").shuffle(found)
@@ -95,8 +95,8 @@ def test_a_kill_anywhere_changes_nothing(
     for attempt, point in chosen:
         life = world.live(case, kill=(attempt, point))
         kills += life.killed_at is not None
-        cut = undisturbed.reached[attempt - 1][point - 1]
-        bad += [f"{attempt}.{point} {cut}: {d}" for d in differences(case, undisturbed, life, cut)]
+        cut = point[0]
+        bad += [f"{attempt}: {point}: {d}" for d in differences(case, undisturbed, life, cut)]
     record_property("faults: programs in a mode", 1)
     record_property("faults: points", len(chosen))
     record_property("faults: kills", kills)
@@ -116,13 +116,15 @@ def test_sigkill_of_a_fresh_interpreter_changes_nothing(
 ) -> None:
     case = CASES[name]
     undisturbed = world.live(case)
-    kills = SIGKILLS[not drawn.whole] // 2  # by each of two programs
-    sliced = Drawn(whole=False, seed=drawn.seed)
-    for attempt, point in sliced.points(undisturbed, f"sigkill {name}", kills):
+    wanted = SIGKILLS[not drawn.whole] // 2  # by each of two programs
+    sliced, kills = Drawn(whole=False, seed=drawn.seed), 0
+    for attempt, point in sliced.points(undisturbed, f"sigkill {name}", 3 * wanted):
         life = world.live(case, kill=(attempt, point), sigkill_of=name)
-        cut = undisturbed.reached[attempt - 1][point - 1]
-        assert life.killed_at is not None, f"{attempt}.{point} {cut} was not reached"
-        assert differences(case, undisturbed, life, cut) == []
+        assert differences(case, undisturbed, life, point[0]) == []
+        kills += life.killed_at is not None  # a write may take along what had its own before
+        if kills == wanted:
+            break
+    assert kills == wanted
     record_property("faults: SIGKILLs of fresh interpreters", kills)
 
 

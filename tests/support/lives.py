@@ -52,10 +52,20 @@ class Ledger:
         return [tuple(json.loads(line)) for line in self.path.read_text().splitlines()]
 
 
-class KillAt:
-    """Faults that end the process at the n-th point reached, and list the points."""
+Point = tuple[str, int]
+"""A fault point by its name and the how-manyeth time it is reached in the process: numbers of all
+points shift when a write takes one outcome more or less along."""
 
-    def __init__(self, at: int | None = None, *, sigkill: bool = False) -> None:
+
+def points_of(reached: Sequence[str]) -> list[Point]:
+    """The points of a list of names."""
+    return [(name, reached[: place + 1].count(name)) for place, name in enumerate(reached)]
+
+
+class KillAt:
+    """Faults that end the process at a point, and list the points reached."""
+
+    def __init__(self, at: Point | None = None, *, sigkill: bool = False) -> None:
         self.reached: list[str] = []
         self._at = at
         self._sigkill = sigkill
@@ -74,7 +84,7 @@ class KillAt:
         if write is Write.RENEW:  # comes by the clock, not by what the program does
             return
         self.reached.append(point)
-        if len(self.reached) == self._at:
+        if self._at is not None and (point, self.reached.count(point)) == tuple(self._at):
             if self._sigkill:
                 os.kill(os.getpid(), signal.SIGKILL)
             os._exit(DIED)
@@ -132,7 +142,7 @@ class Act:
     message: str = ""
     answers: Mapping[str, Any] = field(default_factory=dict)
     messages: Sequence[str] = ()
-    kill_at: int | None = None
+    kill_at: Point | None = None
     late_ms: int = 0
 
 
@@ -209,13 +219,13 @@ class World:
         self,
         case: Case,
         *,
-        kill: tuple[int, int] | None = None,
+        kill: tuple[int, Point] | None = None,
         sigkill_of: str | None = None,
     ) -> Life:
         """Live a case to its end.
 
         Args:
-            kill: (attempt, point), both from 1.
+            kill: (attempt, from 1, and the point in it).
             sigkill_of: The case's name in the catalogue: the attempt that is killed is a fresh
                 interpreter, and dies of SIGKILL.
         """
@@ -240,7 +250,7 @@ class _Living:
         world: World,
         case: Case,
         ledger: Path,
-        kill: tuple[int, int] | None,
+        kill: tuple[int, Point] | None,
         sigkill_of: str | None,
     ) -> None:
         self.world = world
