@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 ROOT = Path(__file__).resolve().parents[2]
 MONGO_SCRIPT = ROOT / "scripts" / "mongo.sh"
 RUN_VARIABLE = "DURABLE_TEST_RUN"
-CONTAINER_IMAGE = "mongo:7.0"
+CONTAINER_IMAGE = "mongo:6.0"
 CONTAINER_PORT = 27017
 CONTAINER_START_MS = 30_000
 START_TIMEOUT_S = 50
