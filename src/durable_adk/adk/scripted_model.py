@@ -70,4 +70,23 @@ class ScriptedModel(BaseLlm):
         if isinstance(reply, Exception):
             raise reply
         for response in [reply] if isinstance(reply, LlmResponse) else reply:
-            yield response
+            yield response if response.partial else _with_usage(response, llm_request)
+
+
+def _with_usage(response: LlmResponse, request: LlmRequest) -> LlmResponse:
+    """A copy that reports words as tokens, as models report theirs; ADK complains without."""
+    if response.usage_metadata is not None:
+        return response
+    prompt = sum(_words(content) for content in request.contents)
+    answer = _words(response.content)
+    usage = types.GenerateContentResponseUsageMetadata(
+        prompt_token_count=prompt,
+        candidates_token_count=answer,
+        total_token_count=prompt + answer,
+    )
+    return response.model_copy(update={"usage_metadata": usage})
+
+
+def _words(content: types.Content | None) -> int:
+    parts = (content.parts if content else None) or ()
+    return sum(len((part.text or "a call").split()) for part in parts)
