@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from durable_adk.adk.scripted_model import calls, says
 from durable_adk.engine.ports import NoFaults, Write
 from tests.cases.conftest import approve
 from tests.faults.catalogue import CASES, Tools, agent
-from tests.support.lives import default_answer
+from tests.support.lives import Act, World, default_answer, in_fresh_interpreter
 from tests.support.mongo import ROOT
 
 
@@ -191,3 +192,44 @@ async def test_two_owners_resume_at_once_and_one_runs(make_app, ledger) -> None:
     assert {o.status for o in outs} == {"completed"}
     assert ledger.rows().count(("tool", "pay", 1)) == 1
     assert ledger.rows().count(("model", "root", 1)) == 1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("agree", [True, False])
+async def test_answers_from_two_processes_at_once_are_one_answer_or_one_conflict(
+    ledger, replica_set_uri: str, database: str, tmp_path: Path, agree: bool
+) -> None:
+    """W3 and S1, with an interpreter each."""
+    world = World(uri=replica_set_uri, database=database, folder=tmp_path)
+    named = {"execution_id": "x", "message": "go"}
+
+    async def process(act: Act) -> tuple[int, dict[str, Any]]:
+        given = {
+            "world": {**asdict(world), "folder": str(tmp_path)},
+            "case": "nested workflow",
+            "ledger": str(ledger.path),
+            "namespace": tmp_path.name,
+            "act": asdict(act),
+        }
+        return await asyncio.to_thread(in_fresh_interpreter, given)
+
+    code, begun = await process(Act(what="invoke", **named))
+    assert (code, begun["status"]) == (0, "suspended")
+    (wait,) = begun["waits"]
+    ends = await asyncio.gather(
+        *(
+            process(Act(what="resume", answers={wait["id"]: {"confirmed": confirmed}}, **named))
+            for confirmed in (True, agree)
+        )
+    )
+    codes = sorted(code for code, _ in ends)
+    paid = ledger.rows().count(("tool", "pay", 1))
+    if agree:
+        assert codes == [0, 0]
+        assert {found["status"] for _, found in ends} == {"completed"}
+        assert paid == 1
+    else:
+        assert codes == [0, 1]
+        (refused,) = (found["trace"] for code, found in ends if code)
+        assert "AnswerConflict" in refused
+        assert paid == (ends[0][0] == 0)
