@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -19,9 +18,9 @@ from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
-from pydantic_core import PydanticSerializationError
 
 from durable_adk.adk import events as stored
+from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.model import codec, failure
@@ -79,7 +78,7 @@ async def _call(
             yield response
         return
     finals: list[LlmResponse] = []
-    ids = CallIds(scope, ordinal)
+    ids = _call_ids(scope, ordinal)
     try:
         async with aclosing(llm.generate_content_async(request, stream)) as responses:
             async for given in responses:
@@ -103,21 +102,27 @@ async def _call(
         yield response
 
 
+def _call_ids(scope: Scope, ordinal: int) -> CallIds:
+    place = (scope.path, str(scope.entry), str(ordinal))
+    return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
+
+
 def _to_payload(responses: list[LlmResponse]) -> Payload:
-    dumped = [stored.dumped(response, "response") for response in responses]
+    dumped = [stored.to_plain(response, "response") for response in responses]
     return codec.encode({"responses": dumped}, where="response")
 
 
 def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]:
     """Fresh responses from the record, and their calls noted by place."""
     scope.handed_out(record.ended_at)
+    scope.mark_ids(f"r{ordinal}")  # a body may have drawn ids, a replay draws none
     if record.status is RecordStatus.FAILED:
         raise scope.stage.failure_of(record)
     responses, place = [], 0
     scope.calls = {}
     for index, data in enumerate(codec.decode(record.body or "")["responses"]):
-        response = LlmResponse.model_validate_json(json.dumps(data))
-        if response.content:
+        response = stored.from_plain(LlmResponse, data)
+        if "content" in data:
             scope.stage.references.know_response(data, record.slot, index)
         for part in (response.content.parts if response.content else None) or ():
             if part.function_call and part.function_call.id:
@@ -125,39 +130,6 @@ def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]
                 place += 1
         responses.append(response)
     return responses
-
-
-class CallIds:
-    """Ids for function calls that the model left without one.
-
-    They are derived from the position, before anything is yielded or recorded, and the same
-    call gets the same id in every partial and in the final response.
-    """
-
-    def __init__(self, scope: Scope, ordinal: int) -> None:
-        self._scope = scope
-        self._ordinal = ordinal
-        self._seen: list[tuple[str | None, str]] = []
-
-    def fill(self, response: LlmResponse) -> None:
-        taken: set[int] = set()
-        for part in (response.content.parts if response.content else None) or ():
-            call = part.function_call
-            if call is None or call.id:
-                continue
-            looks = (call.name, json.dumps(call.args, sort_keys=True, default=str))
-            index = next(
-                (i for i, seen in enumerate(self._seen) if seen == looks and i not in taken),
-                len(self._seen),
-            )
-            if index == len(self._seen):
-                self._seen.append(looks)
-            taken.add(index)
-            scope = self._scope
-            derived = scope.stage.derive_id(
-                "call", scope.path, str(scope.entry), str(self._ordinal), str(index)
-            )
-            call.id = f"adk-{derived[:18]}"
 
 
 def request_digest(request: LlmRequest) -> str:
@@ -179,7 +151,7 @@ def request_digest(request: LlmRequest) -> str:
 def _text_of(content: types.Content) -> str:
     try:
         return content.model_dump_json(exclude_none=True)
-    except PydanticSerializationError:  # a value without a JSON form, or a lone surrogate
+    except ValueError:  # a value without a JSON form, or a lone surrogate
         return repr(content)
 
 
