@@ -197,7 +197,12 @@ class Attempt:
         await self.ending.park()
 
     def emit(self, kind: Literal["token", "partial", "event"], data: object) -> None:
-        """Pass on an event when all that was handed over so far is durable, the rest at once."""
+        """Pass on an event when all that was handed over so far is durable, the rest at once.
+
+        A committed step that is walked again was passed on when it was run.
+        """
+        if self.records.committed:
+            return
         if kind == "event":
             self._log.emit(data)
         elif self._sink is not None and self.ending.fatal is None:
