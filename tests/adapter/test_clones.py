@@ -11,16 +11,21 @@ from google.adk.agents import BaseAgent
 from google.adk.workflow import BaseNode, Workflow
 
 from durable_adk import App
-from durable_adk.adk import _seam
+from durable_adk.adk import _seam, check
 from durable_adk.testing import memory_client
 from tests.faults.catalogue import CASES
 from tests.support.lives import Ledger, default_answer
 
 
+def walk(root: BaseNode) -> list[BaseNode]:
+    """The root and every node declared below it."""
+    return [node for node, _path in check.nodes(root, root.name, set())]
+
+
 def snapshot(root: BaseNode) -> list[Any]:
     """Every declared node's fields, and the identity of its tools, model and graph."""
     seen = []
-    for node in _seam.static_nodes(root):
+    for node in walk(root):
         fields = {name: getattr(node, name) for name in type(node).model_fields}
         shown = {
             name: value if isinstance(value, str | bool | int | float | None) else id(value)
@@ -53,7 +58,7 @@ async def test_a_tree_is_untouched_by_attempts_over_it(name: str, tmp_path: Any)
             out = await app.resume(out.execution_id, answers)
         assert out.status == "completed"
     assert snapshot(root) == before
-    agents = [node for node in _seam.static_nodes(root) if isinstance(node, BaseAgent)]
+    agents = [node for node in walk(root) if isinstance(node, BaseAgent)]
     assert agents
 
 

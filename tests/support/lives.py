@@ -31,6 +31,7 @@ from tests.support.mongo import ROOT
 LEASE_PASSED_MS = 120_000
 ATTEMPTS_AT_MOST = 40
 DIED = 9
+STUCK_AFTER_S = 20
 
 
 class Ledger:
@@ -101,7 +102,9 @@ class Case:
         in_flight: How many bodies may be cut off by one kill: a tool's outcome may be on its
             way while the next model call runs; more in parallel.
         reentered: Ledger rows (by first fields) of hooks and orchestrators, which may repeat.
-        state: Initial session state.
+        config: Configuration keys beside the usual ones.
+        app: More arguments of ``App``, made in each process.
+        run_config: Makes ADK's ``RunConfig`` of each turn.
     """
 
     build: Callable[[Ledger], Any]
@@ -110,6 +113,8 @@ class Case:
     in_flight: int = 2
     reentered: tuple[tuple[Any, ...], ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    app: Callable[[Ledger], Mapping[str, Any]] | None = None
+    run_config: Callable[[], Any] | None = None
 
 
 @dataclass
@@ -117,6 +122,7 @@ class Life:
     """What one life left. ``reached`` lists the points of each attempt."""
 
     status: list[str] = field(default_factory=list)
+    error: dict[str, Any] | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     output: list[Any] = field(default_factory=list)
@@ -154,6 +160,7 @@ def in_fork(run: Callable[[], Awaitable[dict[str, Any]]]) -> tuple[int, dict[str
         code = 1
         try:
             os.close(read)
+            signal.alarm(STUCK_AFTER_S)  # ends a process that waits for ever
             answer = asyncio.run(_run(run))
             os.write(write, json.dumps(answer).encode())
             code = 0
@@ -198,7 +205,7 @@ class World:
     folder: Path
     mode: str = "restore"
 
-    def app(self, root: Any, case: Case, namespace: str, faults: KillAt, late_ms: int) -> App:
+    def app(self, ledger: Ledger, case: Case, namespace: str, faults: KillAt, late_ms: int) -> App:
         config = {
             "features": {"durable_workflow": True},
             "namespace": namespace,
@@ -207,12 +214,13 @@ class World:
         }
         return App(
             "lives",
-            root_agent=root,
+            root_agent=case.build(ledger),
             config=config,
             mongodb=self.uri,
             database=self.database,
             clock=ServerClock(offset_ms=late_ms),
             faults=faults,
+            **(case.app(ledger) if case.app is not None else {}),
         )
 
     def live(
@@ -238,9 +246,9 @@ class World:
     ) -> dict[str, Any]:
         """One process's work."""
         faults = KillAt(act.kill_at, sigkill=sigkill)
-        app = self.app(case.build(Ledger(ledger)), case, namespace, faults, act.late_ms)
-        async with app:
-            found = await ACTS[act.what](app, act)
+        run_config = case.run_config() if case.run_config is not None else None
+        async with self.app(Ledger(ledger), case, namespace, faults, act.late_ms) as app:
+            found = await ACTS[act.what](app, act, run_config)
         return {**found, "reached": faults.reached}
 
 
@@ -283,8 +291,10 @@ class _Living:
                 found = self.attempt(Act(what="resume", answers=answers, **named))
             elif status in ("completed", "failed", "cancelled", "stuck"):
                 self.life.status.append(status)
+                self.life.error = found.get("error")
                 return
-            else:  # the process died: whoever comes next recovers, then looks
+            else:  # the process died, or failed: whoever comes next recovers, then looks
+                self.late_ms += LEASE_PASSED_MS * (status == "queued")
                 found = self.attempt(Act(what="recover", **named), dies=False)
         raise AssertionError(f"no end after {ATTEMPTS_AT_MOST} attempts: {found}")
 
@@ -317,26 +327,30 @@ class _Living:
         return in_fork(lambda: world.perform(case, ledger, self.namespace, act, sigkill=False))
 
 
-async def _invoke(app: App, act: Act) -> dict[str, Any]:
+async def _invoke(app: App, act: Act, run_config: Any) -> dict[str, Any]:
     out = await app.invoke(
-        user_id="u", session_id="s", message=act.message, execution_id=act.execution_id
+        user_id="u",
+        session_id="s",
+        message=act.message,
+        execution_id=act.execution_id,
+        run_config=run_config,
     )
     return out.to_dict()
 
 
-async def _resume(app: App, act: Act) -> dict[str, Any]:
+async def _resume(app: App, act: Act, _run_config: Any) -> dict[str, Any]:
     return (await app.resume(act.execution_id, act.answers)).to_dict()
 
 
-async def _recover(app: App, act: Act) -> dict[str, Any]:
+async def _recover(app: App, act: Act, run_config: Any) -> dict[str, Any]:
     """What a worker and the client that lost its connection do."""
     await app.recover()
-    return await _invoke(app, act)
+    return await _invoke(app, act, run_config)
 
 
-async def _read(app: App, act: Act) -> dict[str, Any]:
+async def _read(app: App, act: Act, run_config: Any) -> dict[str, Any]:
     outs = [
-        await _invoke(app, Act(what="invoke", execution_id=f"x{turn}", message=message))
+        await _invoke(app, Act(what="invoke", execution_id=f"x{turn}", message=message), run_config)
         for turn, message in enumerate(act.messages)
     ]
     events = await app.sessions.events(user_id="u", session_id="s")
@@ -348,7 +362,7 @@ async def _read(app: App, act: Act) -> dict[str, Any]:
     }
 
 
-ACTS: Mapping[str, Callable[[App, Act], Awaitable[dict[str, Any]]]] = {
+ACTS: Mapping[str, Callable[[App, Act, Any], Awaitable[dict[str, Any]]]] = {
     "invoke": _invoke,
     "resume": _resume,
     "recover": _recover,

@@ -9,6 +9,7 @@ the point, or keeps the value somewhere else.
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,18 +17,27 @@ from typing import Any, cast
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.apps import compaction as _compaction
+from google.adk.apps.base_events_summarizer import BaseEventsSummarizer
+from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.events import Event
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.flows.llm_flows.extensions import _code_execution
 from google.adk.flows.llm_flows.tools import _batch_executor, _caller
+from google.adk.models import BaseLlm
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.runners import Runner
 from google.adk.tools._node_tool import NodeTool as NodeTool
+from google.adk.tools.agent_tool import AgentTool, _SingleTurnAgentTool
 from google.adk.tools.base_tool import BaseTool
-from google.adk.workflow import BaseNode, JoinNode, Workflow
-from google.adk.workflow._base_node import _walk_static_nodes
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import BaseNode, FunctionNode, JoinNode, Workflow, _dynamic_node_scheduler
 from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
 from google.adk.workflow._parallel_worker import _ParallelWorker
+from google.adk.workflow._tool_node import _ToolNode
 from google.adk.workflow.utils import _retry_utils
 
 from durable_adk.errors import ConfigError
@@ -40,10 +50,14 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (BaseLlmFlow, "run_async"),
     (LlmAgent, "canonical_model_async"),
     (InvocationContext, "_enqueue_event"),
+    (BaseToolset, "get_tools_with_prefix"),
     (_caller, "_call_tool_async"),
     (_caller, "apply_confirmation_gate"),
     (_batch_executor, "_execute_single_prepared_call_async"),
     (_retry_utils, "_get_retry_delay"),
+    (_dynamic_node_scheduler, "build_node"),
+    (_code_execution, "asyncio"),
+    (_compaction, "_summarize_events_with_trace"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
 
@@ -109,7 +123,28 @@ def retry_owner() -> Any:
     return _retry_utils
 
 
-def invocation_of(ctx: Context) -> InvocationContext:
+def build_owner() -> Any:
+    return _dynamic_node_scheduler
+
+
+def code_owner() -> Any:
+    return _code_execution
+
+
+def compaction_owner() -> Any:
+    return _compaction
+
+
+def model_of(summarizer: BaseEventsSummarizer) -> BaseLlm | None:
+    """The model that writes the summaries, if it is ADK's summarizer."""
+    return summarizer._llm if isinstance(summarizer, LlmEventSummarizer) else None
+
+
+def set_model(summarizer: BaseEventsSummarizer, llm: BaseLlm) -> None:
+    cast(LlmEventSummarizer, summarizer)._llm = llm
+
+
+def invocation_of(ctx: ReadonlyContext) -> InvocationContext:
     return ctx._invocation_context
 
 
@@ -122,6 +157,21 @@ def enqueue(invocation: InvocationContext, event: Event) -> Awaitable[None]:
     return invocation._enqueue_event(event)
 
 
+def as_single_turn(tool: AgentTool) -> BaseTool:
+    """The tool that runs the same agent in the caller's session, as a single-turn sub-agent."""
+    return _SingleTurnAgentTool(tool.agent)
+
+
+def asks_first(tool: FunctionTool) -> bool:
+    """Whether calls of the tool may need a confirmation."""
+    return bool(tool._require_confirmation)
+
+
+def takes_context(tool: FunctionTool) -> bool:
+    """Whether the function gets the tool's context, with which it can ask."""
+    return tool._context_param_name in inspect.signature(tool.func).parameters
+
+
 def defers_response(tool: BaseTool) -> bool:
     """A marker of task delegation: there is no body behind it."""
     return bool(tool._defers_response)
@@ -129,16 +179,63 @@ def defers_response(tool: BaseTool) -> bool:
 
 def is_orchestrator(node: BaseNode) -> bool:
     """Whether a node only arranges others; its run is never recorded as one outcome."""
-    return isinstance(node, BaseAgent | Workflow | _ParallelWorker | JoinNode)
+    if isinstance(node, BaseAgent | Workflow | JoinNode):
+        return True
+    return worked_on(node) is not None
 
 
-def is_parallel_worker(node: BaseNode) -> bool:
-    return isinstance(node, _ParallelWorker)
+def static_children(node: BaseNode) -> Iterator[BaseNode]:
+    """The nodes that are declared on this one and run in the same invocation."""
+    return node._iter_static_children()
 
 
-def static_nodes(root: BaseNode) -> Iterator[BaseNode]:
-    """The root and every node declared below it, each once."""
-    return _walk_static_nodes(root)
+def worked_on(node: BaseNode) -> BaseNode | None:
+    """The node that a parallel worker runs once for each item; None for other nodes."""
+    if isinstance(node, _ParallelWorker):
+        return node._node
+    # Its copy that works on one item may carry the inner node along.
+    inner = getattr(node, "_inner_node", None) if getattr(node, "parallel_worker", None) else None
+    return inner._node if isinstance(inner, _ParallelWorker) else None
+
+
+def tool_of(node: BaseNode) -> BaseTool | None:
+    """The tool that a node runs, if it is a tool node."""
+    return node.tool if isinstance(node, _ToolNode) else None
+
+
+_ELSEWHERE = {
+    "RemoteA2aAgent": "remote agent",
+    "ManagedAgent": "managed agent",
+    "LangGraphAgent": "LangGraph agent",
+    "AntigravityAgent": "managed agent",
+}
+
+
+def runs_elsewhere(node: BaseNode) -> str:
+    """What kind of agent it is, if its calls happen outside of this process; else nothing.
+
+    By name: their modules need packages that may not be installed.
+    """
+    names = {kind.__name__ for kind in type(node).__mro__ if kind.__module__.startswith("google.")}
+    return next((text for name, text in _ELSEWHERE.items() if name in names), "")
+
+
+def transfers(agent: LlmAgent) -> bool:
+    """Whether a sub-agent of it can be the target of a transfer."""
+    return any(
+        getattr(sub_agent, "mode", None) not in ("task", "single_turn")
+        for sub_agent in agent.sub_agents
+    )
+
+
+def asks_for_credentials(thing: object) -> bool:
+    """Whether a node, a tool or a toolset is gated by a credential that the user must give."""
+    if isinstance(thing, FunctionNode):
+        return thing.auth_config is not None
+    if isinstance(thing, _ToolNode):
+        return asks_for_credentials(thing.tool)
+    held = (getattr(thing, "_auth_config", None), getattr(thing, "_credentials_manager", None))
+    return any(one is not None for one in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

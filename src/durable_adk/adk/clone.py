@@ -9,15 +9,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.adk.agents import BaseAgent
+from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.workflow import START, BaseNode, Workflow
 
 from durable_adk.adk import _seam
+from durable_adk.adk._patches import agent_tool_waits
 
 
 def clone_tree(root: BaseNode) -> BaseNode:
     """The root over cloned agents and rebuilt graphs; shared nodes stay shared."""
     return _clone(root, {})
+
+
+def ready(built: BaseNode) -> BaseNode:
+    """A node that was made at run time, as an attempt runs it.
+
+    ADK has cloned an ``LlmAgent`` already. Other agents, and workflows, are still the user's.
+    """
+    if isinstance(built, LlmAgent):
+        _resume_where_asked(built)
+        return built
+    if isinstance(built, BaseAgent | Workflow):
+        return clone_tree(built)
+    return agent_tool_waits.in_node(built)
 
 
 def _clone(node: BaseNode, made: dict[int, BaseNode]) -> BaseNode:
@@ -32,7 +46,7 @@ def _clone(node: BaseNode, made: dict[int, BaseNode]) -> BaseNode:
     elif isinstance(node, Workflow):
         copy = _with_graph(node, made)
     else:
-        copy = node.model_copy()
+        copy = agent_tool_waits.in_node(node.model_copy())
     made[id(node)] = copy
     return copy
 

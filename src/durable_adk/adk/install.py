@@ -10,9 +10,10 @@ from typing import Any
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.tools.base_toolset import BaseToolset
 from google.adk.workflow import BaseNode
 
-from durable_adk.adk import _seam, agents, models, nodes, tools
+from durable_adk.adk import _seam, agents, compaction, executors, models, nodes, tools, toolsets
 from durable_adk.adk.scope import current
 
 _MARK = "__durable_adk__"
@@ -25,10 +26,14 @@ def install() -> None:
     _wrap(BaseLlmFlow, "run_async", agents.wrap_flow)
     _wrap(LlmAgent, "canonical_model_async", models.wrap)
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
+    _wrap(BaseToolset, "get_tools_with_prefix", toolsets.wrap)
     _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
     _wrap(_seam.call_tool_owner(), "apply_confirmation_gate", tools.wrap_gate)
     _wrap(_seam.batch_owner(), "_execute_single_prepared_call_async", tools.wrap_prepared)
     _wrap(_seam.retry_owner(), "_get_retry_delay", _wrap_delay)
+    _wrap(_seam.build_owner(), "build_node", nodes.wrap_build)
+    _wrap(_seam.code_owner(), "asyncio", executors.wrap)
+    _wrap(_seam.compaction_owner(), "_summarize_events_with_trace", compaction.wrap)
 
 
 def _wrap(owner: Any, name: str, wrap: Any) -> None:
@@ -37,7 +42,7 @@ def _wrap(owner: Any, name: str, wrap: Any) -> None:
         return
     wrapper = wrap(adks)
     wrapper.__name__ = adks.__name__
-    wrapper.__qualname__ = adks.__qualname__
+    wrapper.__qualname__ = getattr(adks, "__qualname__", adks.__name__)
     wrapper.__doc__ = adks.__doc__
     setattr(wrapper, _MARK, adks)
     _seam.replace(owner, name, wrapper)

@@ -19,7 +19,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam, topology
+from durable_adk.adk import _seam, check, clone, topology
 from durable_adk.adk import events as stored
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
@@ -33,7 +33,7 @@ def wrap(adk_run: Any) -> Any:
 
     async def run(self: BaseNode, *, ctx: Context, node_input: Any) -> AsyncGenerator[Event, None]:
         outer = current()
-        if outer is None or outer.kind == "recorded":
+        if outer is None or outer.kind == "recorded" or _is_part_of(outer, self, ctx):
             inner = adk_run(self, ctx=ctx, node_input=node_input)
         else:
             inner = _durable(adk_run, self, outer, ctx, node_input)
@@ -44,13 +44,18 @@ def wrap(adk_run: Any) -> Any:
     return run
 
 
+def _is_part_of(outer: Scope, node: BaseNode, ctx: Context) -> bool:
+    """Whether a node runs another in its own context, as its own run (a parallel worker)."""
+    return outer.kind == "node" and outer.node_path == ctx.node_path and ctx.node is not node
+
+
 async def _durable(
     adk_run: Any, node: BaseNode, outer: Scope, ctx: Context, node_input: Any
 ) -> AsyncGenerator[Event, None]:
     stage = outer.stage
     invocation = _seam.invocation_of(ctx)
     path = stage.node_path(outer, node.name, ctx.node_path, invocation.invocation_id)
-    left = stage.done.get(path)
+    left = stage.left_by(outer, path, ctx.run_id)
     if left is not None:
         _seam.restore_result(ctx, _result_from(left), same_step=False)
         return
@@ -114,7 +119,7 @@ async def _leaf(
     if node.timeout is not None and attempt.has_record(stage.step, scope.path, scope.entry + 1):
         await body.aclose()
         raise TimeoutError  # this entry had run out of time; a later one is recorded
-    request = codec.digest(codec.encode(_input_data(node_input), where=f"{ctx.node_path}.input"))
+    request = _request(scope, node_input, where=f"{ctx.node_path}.input")
     admitted = await attempt.admit(
         Call(
             position=position,
@@ -211,11 +216,40 @@ def _finish(scope: Scope, ctx: Context) -> None:
         scope.stage.output = left.get("output")
 
 
+def _request(scope: Scope, node_input: Any, *, where: str) -> str:
+    """The digest of the input. A generator that is a tool gets its tool's context and arguments of
+    any class: those were compared as the model sent them."""
+    try:
+        return codec.digest(codec.encode(_input_data(node_input), where=where))
+    except NotStorable:
+        if scope.parent is None or scope.parent.kind != "tool":
+            raise
+        return ""
+
+
 def _input_data(node_input: Any) -> Any:
     """Contents are compared as ADK's JSON: their classes carry no meaning of their own."""
     if isinstance(node_input, types.Content):
         return stored.content_to_data(node_input)
     return node_input
+
+
+def wrap_build(adk_build: Any) -> Any:
+    """Look at what is made at run time before it runs, as at what the topology shows."""
+
+    def build_node(node_like: Any, *args: Any, **named: Any) -> BaseNode:
+        built: BaseNode = adk_build(node_like, *args, **named)
+        scope = current()
+        if scope is None or scope.kind == "recorded":
+            return built
+        try:
+            check.check_tree(built, f"{scope.node_path or scope.name}/{built.name}".lstrip("/"))
+        except UnsupportedNode as error:
+            scope.stage.attempt.stop(error)  # whoever catches it: the attempt is over
+            raise
+        return clone.ready(built)
+
+    return build_node
 
 
 def wrap_enqueue(adk_enqueue: Any) -> Any:

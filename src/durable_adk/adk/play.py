@@ -29,6 +29,10 @@ from durable_adk.model.execution import History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
 
+_CALLS = ""
+"""Key of the open calls among what finished; no operation path is empty."""
+
+
 class AdkPlay:
     """Implements ``engine.program.Play``."""
 
@@ -44,7 +48,11 @@ class AdkPlay:
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
-        self._stage.done.update(codec.decode(step.finished))
+        left = codec.decode(step.finished)
+        self._stage.open_calls = {
+            (path, call_id): segment for path, call_id, segment in left.pop(_CALLS, ())
+        }
+        self._stage.done.update(left)
 
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
@@ -68,7 +76,7 @@ class AdkPlay:
         async with aclosing(within(top, run)) as events:
             async for event in events:
                 self._emit(event)
-        return self._quiet(waits.open_waits(self._stage, self._sessions.session.events))
+        return self._quiet(waits.open_waits(self._stage, self._sessions.events_of_step()))
 
     def close_turn(
         self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
@@ -78,7 +86,7 @@ class AdkPlay:
         if not has_run:
             self._open_step({})
         events = sessions.session.events
-        since = len(events) - len(sessions.step_events)
+        since = len(events) - len(sessions.events_of_step())
         with bound(self._top_scope(answered)):
             if not has_run:
                 made = closing.events_of(stage, records, answered)
@@ -156,10 +164,16 @@ class AdkPlay:
         references = self._stage.references
         events = [references.shorten(data) for data in self._sessions.step_events]
         shared = self._sessions.shared_writes
+        finished: dict[str, Any] = {}
+        if open_waits:
+            self._stage.note_open_calls(self._sessions.events_of_step())
+            finished.update(self._stage.finished)
+            if self._stage.open_calls:
+                finished[_CALLS] = [[*key, seg] for key, seg in self._stage.open_calls.items()]
         return Quiet(
             waits=open_waits,
             events=stored.encode_step(events, self._stage.invocation_id),
-            finished=codec.encode(self._stage.finished if open_waits else {}, where="finished"),
+            finished=codec.encode(finished, where="finished"),
             state=codec.encode(self._sessions.state(), where="state"),
             scopes=codec.encode(shared, where="state") if shared else None,
             result=codec.encode(self._result(), where="output"),
@@ -174,6 +188,8 @@ class AdkPlay:
 
     def _response(self) -> str | None:
         for event in reversed(self._sessions.session.events):
+            if event.actions.compaction is not None:  # has an invocation id of its own
+                continue
             if event.invocation_id != self._stage.invocation_id:
                 return None
             if event.author != "user" and event.is_final_response():

@@ -30,8 +30,13 @@ class AttemptSessions(BaseSessionService):
         self.step_events: list[dict[str, Any]] = []
         self.shared_writes: dict[str, Any] = {}
         self._last_time = session.events[-1].timestamp if session.events else 0.0
+        self._kept = session.model_copy(update={"events": [], "state": dict(session.state)})
 
     def open_step(self) -> None:
+        """Each run of ADK begins with what events have put into the state, and nothing else: what
+        code changed in ``session.state`` past them is gone then, as with any session service."""
+        self.session.state.clear()
+        self.session.state.update(self._kept.state)
         self.step_events = []
         self.shared_writes = {}
 
@@ -44,6 +49,7 @@ class AttemptSessions(BaseSessionService):
         event.timestamp = self._last_time = max(event.timestamp, self._last_time + _TICK)
         self._apply_temp_state(self.session, event)
         event = self._commit_event_to_session(self.session, self._trim_temp_delta_state(event))
+        self._update_session_state(self._kept, event)
         for key, value in event.actions.state_delta.items():
             if key.startswith(_SHARED):
                 self.shared_writes[key] = value
@@ -53,14 +59,19 @@ class AttemptSessions(BaseSessionService):
     def restore(self, event: Event) -> None:
         """Append an event of the past as it was, its state included."""
         self._update_session_state(self.session, event)
+        self._update_session_state(self._kept, event)
         self.session.events.append(event)
         self._last_time = max(self._last_time, event.timestamp)
+
+    def events_of_step(self) -> list[Event]:
+        """What was appended since the step began."""
+        return self.session.events[len(self.session.events) - len(self.step_events) :]
 
     def state(self) -> dict[str, Any]:
         """The session's own state: what lives longer than the invocation and nowhere else."""
         return {
             key: value
-            for key, value in self.session.state.items()
+            for key, value in self._kept.state.items()
             if not key.startswith((*_SHARED, State.TEMP_PREFIX))
         }
 

@@ -6,9 +6,11 @@ identifies a position is counted within the step, so ``open_step`` starts it ove
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from google.adk.events import Event
 
 from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
@@ -47,10 +49,13 @@ class Stage:
         finished: The same of the open step.
         asked_by: Scope path and entry of the latest asker of an ADK call id.
         segments: Segment of a call that the open step asked for, by (agent path, call id).
-        call_segments: The same of calls that an earlier step asked for.
+        call_segments: The same of calls that an earlier step asked for, and that had no response
+            when it ended.
         gated: Tool name, arguments with callbacks applied, and whether they fit its parameters,
             of a call that was held back or ran, by (agent path, call id): what a person is shown.
+        open_calls: ``segments`` and ``call_segments`` as the step leaves them.
         shown: Of confirmed calls, by (agent path, call id): models repeat their ids.
+        toolsets: The toolset that a tool came from, by (agent path, tool name).
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
         output: The root's output, when it has one.
@@ -63,8 +68,10 @@ class Stage:
     asked_by: dict[str, tuple[str, int]] = field(default_factory=dict)
     segments: dict[tuple[str, str], str] = field(default_factory=dict)
     call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
+    open_calls: dict[tuple[str, str], str] = field(default_factory=dict)
     gated: dict[tuple[str, str], tuple[str, dict[str, Any], bool]] = field(default_factory=dict)
     shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
+    toolsets: dict[tuple[str, str], str] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
     event_ids: EventIds = field(init=False)
@@ -89,6 +96,8 @@ class Stage:
         self.done.update(self.finished)
         self.finished = {}
         self.active.clear()
+        self.call_segments = self.open_calls
+        self.open_calls = {}
         self.segments.clear()
         self.gated.clear()
         self.references = References()
@@ -113,9 +122,10 @@ class Stage:
     def node_path(self, outer: Scope, name: str, adk_path: str, invocation_id: str) -> str:
         """The operation path of a node run, remembered for its children."""
         parent, _, run = paths.split_leaf(adk_path)
-        if outer.kind == "tool" and run.isdigit():
+        if outer.kind == "tool":
             # ADK counts these per parent, in starting order; the calling tool is the identity.
-            path = join(outer.path, node_segment(name, str(outer.count(f"node:{name}"))))
+            count = str(outer.count(f"node:{name}"))
+            path = join(outer.path, node_segment(name, count if run.isdigit() else run))
         else:
             path = self._below(outer, parent, name, run, adk_path, invocation_id)
         self._runs[invocation_id, adk_path] = path
@@ -130,6 +140,38 @@ class Stage:
         if invocation_id != self.invocation_id:  # a private runner: its root nests here
             return join(outer.path, node_segment(name, run))
         return paths.from_adk(adk_path)
+
+    def left_by(self, outer: Scope, path: str, run: str) -> Any | None:
+        """What a node run left that finished in an earlier step; None if it has to run.
+
+        Calls are counted anew in each step: what a call of this step runs is new, whatever an
+        earlier call at the same place ran.
+        """
+        if run in outer.calls:  # a task whose delegation this step asked for
+            return None
+        scope: Scope | None = outer
+        while scope is not None:
+            if scope.kind in ("call", "tool"):
+                return self.done.get(path) if scope.asked_before else None
+            scope = scope.parent
+        return self.done.get(path)
+
+    def note_open_calls(self, events: Iterable[Event]) -> None:
+        """Keep the places of calls that the step's events leave without a response."""
+        answered: dict[tuple[str | None, str], bool] = {}
+        for event in events:
+            for call in event.get_function_calls():
+                answered[event.branch, call.id or ""] = False
+            for response in event.get_function_responses():
+                answered[event.branch, response.id or ""] = True
+        known = {**self.call_segments, **self.segments}
+        still_open = {call_id for (_branch, call_id), done in answered.items() if not done}
+        seen = {call_id for _branch, call_id in answered}
+        self.open_calls = {
+            (path, call_id): segment
+            for (path, call_id), segment in known.items()
+            if call_id in still_open or call_id not in seen
+        }
 
     def note_call(self, agent: Scope, call_id: str, ordinal: int, place: int) -> None:
         """A model response asks for this call; ids may repeat, so the latest one counts."""

@@ -33,7 +33,9 @@ class _Asked:
 
 
 def open_waits(stage: Stage, events: Iterable[Event]) -> tuple[WaitRequest, ...]:
-    """The waits that no event of the execution answers, in frontier order.
+    """The waits of a step's events that none of them answers, in frontier order.
+
+    What earlier steps asked is answered: a frontier is left only when all of it is.
 
     Raises:
         UnsupportedNode: two open waits have one ADK id (ADK would hang), a wait sits nowhere,

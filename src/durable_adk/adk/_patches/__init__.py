@@ -1,0 +1,1 @@
+"""Remedies for faults of ADK, one module each; every one is inert outside an attempt."""

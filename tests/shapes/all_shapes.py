@@ -1,0 +1,14 @@
+"""All shapes by name."""
+
+from __future__ import annotations
+
+from tests.shapes import agents, composite, delegation, dynamic, workflows
+from tests.shapes.shape import Shape
+
+SHAPES: dict[str, Shape] = {
+    **agents.SHAPES,
+    **composite.SHAPES,
+    **workflows.SHAPES,
+    **dynamic.SHAPES,
+    **delegation.SHAPES,
+}

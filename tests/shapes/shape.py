@@ -1,0 +1,50 @@
+"""What a shape of an ADK app is here: a program, and what must have run when it is done."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.lives import Case, Life
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Case):
+    """One shape.
+
+    Attributes:
+        feature: The row of the support table it stands for; shapes may share one.
+        waits: How many waits each frontier must have, in order.
+        repeats: Ledger rows that rightly appear more than once, and how often.
+        stock: How plain ADK differs when it is resumed with the same answers; empty if it does
+            not. ``tests/adk_bugs`` holds both against ADK.
+    """
+
+    feature: str
+    waits: tuple[int, ...] = ()
+    repeats: Mapping[Row, int] = field(default_factory=dict)
+    stock: str = ""
+
+
+def wrong(shape: Shape, life: Life) -> list[str]:
+    """What is not as it must be after an undisturbed life in processes of their own."""
+    found = []
+    if set(life.status) != {"completed"}:
+        found.append(f"status {life.status}: {life.error}")
+    if tuple(len(waits) for waits in life.waits) != shape.waits:
+        found.append(f"waits {life.waits}, not {shape.waits}")
+    for row, count in life.ledger.items():
+        if row[:2] in shape.reentered or row[:1] in shape.reentered:
+            continue
+        if count != shape.repeats.get(row, 1):
+            found.append(f"{row} ran {count} times, not {shape.repeats.get(row, 1)}")
+    if not life.ledger:
+        found.append("nothing ran")
+    ids = [event["id"] for event in life.events]
+    if len(set(ids)) != len(ids):
+        found.append("event ids repeat")
+    return found
