@@ -17,6 +17,7 @@ NAMES = (
     "tide_gauge",
     "museum_labels",
     "puzzle_critic",
+    "pump_house",
     # human input
     "telescope_loan",
     "headline_review",
@@ -35,6 +36,7 @@ NAMES = (
     "almanac",
     "lullaby",
     "wedding_team",
+    "customs_form",
     # tools and what is around them
     "orchard_tools",
     "map_archive",
@@ -45,6 +47,8 @@ NAMES = (
     "bakery_tool",
     "pharmacy_guard",
     "allowance_app",
+    "radio_play",
+    "ship_log",
 )
 
 SAMPLES: dict[str, Sample] = {name: import_module(f"{__name__}.{name}").SAMPLE for name in NAMES}

@@ -63,7 +63,12 @@ async def talk(runner: Any, sample: Sample, ledger: Ledger) -> Told:
         for message in sample.messages:
             content = types.Content(role="user", parts=[types.Part(text=message)])
             for _ in range(ANSWERS_AT_MOST):
-                found = runner.run_async(user_id="u", session_id="s", new_message=content)
+                found = runner.run_async(
+                    user_id="u",
+                    session_id="s",
+                    new_message=content,
+                    run_config=sample.run_config() if sample.run_config else None,
+                )
                 events = [event async for event in found]
                 _note(told, events)
                 open_calls = _asked(events)
