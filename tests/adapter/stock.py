@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.apps import App
 from google.adk.events import Event
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService, Session
@@ -29,12 +30,14 @@ def confirmed(fn: Callable[..., Any]) -> FunctionTool:
 
 
 class Stock:
-    """One session of a root under ADK's own runner and in-memory sessions."""
+    """One session of a root (or of an ADK ``App``) under ADK's own runner and in-memory sessions;
+    ``named`` are more arguments of the runner."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, **named: Any) -> None:
         self.service = InMemorySessionService()
         kind = "agent" if isinstance(root, BaseAgent) else "node"
-        self.runner = Runner(app_name="t", session_service=self.service, **{kind: root})
+        kind = "app" if isinstance(root, App) else kind
+        self.runner = Runner(app_name="t", session_service=self.service, **{kind: root}, **named)
         self.events: list[Event] = []
 
     async def session(self) -> Session:

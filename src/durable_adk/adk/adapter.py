@@ -10,7 +10,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import check
+from durable_adk.adk import artifacts, check
 from durable_adk.adk import events as stored
 from durable_adk.adk.clone import clone_tree
 from durable_adk.adk.install import install
@@ -29,7 +29,8 @@ class Adapter:
     """Implements ``engine.program.Program`` for one root.
 
     Args:
-        root: Any supported ADK node; not changed: attempts run a clone.
+        root: Any supported ADK node, or an ADK ``App`` around one; not changed: attempts run a
+            clone.
         app_name: Shown to ADK's services.
         plugins, artifact_service, memory_service, credential_service: As for ADK's ``Runner``.
         adk_app: An ADK ``App`` whose root, plugins and settings are used instead.
@@ -48,11 +49,13 @@ class Adapter:
         adk_app: Any = None,
         tool_policies: Mapping[str, UnknownOutcome] | None = None,
     ) -> None:
+        if isinstance(root, AdkApp):
+            root, adk_app = root.root_agent, root
         self._root = root
         self._app_name = app_name
         self._plugins = list(plugins)
         self._services = {
-            "artifact_service": artifact_service,
+            "artifact_service": artifacts.recorded(artifact_service),
             "memory_service": memory_service,
             "credential_service": credential_service,
         }
@@ -89,6 +92,8 @@ class Adapter:
         if self._adk_app is not None:
             app = self._adk_app.model_copy(update={"root_agent": root})
             app.plugins = [*app.plugins, *self._plugins]
+            if app.events_compaction_config is not None:  # ADK puts its summarizer into it
+                app.events_compaction_config = app.events_compaction_config.model_copy()
         else:
             app = AdkApp.model_construct(
                 name=self._app_name, root_agent=root, plugins=list(self._plugins)

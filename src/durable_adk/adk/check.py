@@ -108,9 +108,13 @@ def check_node(node: BaseNode, path: str) -> None:
 
 
 def tool_names(root: BaseNode) -> set[str]:
-    """Names of the tools that the topology shows; toolsets may have more."""
+    """Names of the tools that the topology shows (toolsets may have more), and of the classes of
+    code executors."""
     names: set[str] = set()
     for node, _path in nodes(root, root.name, set()):
+        executor = getattr(node, "code_executor", None)
+        if executor is not None:
+            names.add(type(executor).__name__)
         for tool in getattr(node, "tools", ()):
             if isinstance(tool, BaseTool):
                 names.add(tool.name)

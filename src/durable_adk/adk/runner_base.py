@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.adk.agents import BaseAgent
+from google.adk.apps import App as AdkApp
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events import Event
 from google.adk.plugins.plugin_manager import PluginManager
@@ -150,10 +151,12 @@ class RunnerBase(Runner):
         """Become the runner of an agent or node that was not known when this was made.
 
         Raises:
-            ConfigError: the root is neither.
+            ConfigError: the root is neither, and no ``App`` of ADK.
         """
         argument = root_argument(root)
         RunnerBase.__init__(self, **argument, **adk)
+        if isinstance(root, AdkApp):
+            plugins = [*root.plugins, *plugins]
         # ADK's own ``plugins=`` argument is deprecated.
         self.app.plugins = list(plugins)
         self.plugin_manager = PluginManager(plugins=list(plugins))
@@ -181,6 +184,8 @@ def root_argument(root: object) -> dict[str, Any]:
         return {"agent": root}
     if isinstance(root, BaseNode):
         return {"node": root}
+    if isinstance(root, AdkApp):
+        return {"app": root.model_copy()}
     raise ConfigError(
         "root_agent",
         f"expected an agent, a Workflow or another ADK node, got {type(root).__name__}",

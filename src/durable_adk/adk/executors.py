@@ -1,0 +1,61 @@
+"""Code executors: what one runs is an activity, like a tool's body.
+
+ADK calls ``execute_code`` through ``asyncio.to_thread`` in one module, and this stands in the
+place of that function there: before the thread is started, so that a recorded result needs no
+thread, and the end of an attempt finds the call where cancellation reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionInput
+
+from durable_adk.adk.outcomes import below, is_recording, once
+from durable_adk.adk.scope import Scope, current
+from durable_adk.adk.stage import Stage
+from durable_adk.model.activity import POLICY_MARK, Kind, UnknownOutcome
+
+
+def wrap(adk_asyncio: Any) -> ModuleType:
+    """``asyncio`` as ADK's code execution sees it; outside an attempt it does the same."""
+
+    async def to_thread(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        async def run() -> Any:
+            return await adk_asyncio.to_thread(func, *args, **kwargs)
+
+        scope, executor = current(), getattr(func, "__self__", None)
+        given = next((arg for arg in args if isinstance(arg, CodeExecutionInput)), None)
+        if scope is None or not is_recording(scope) or not isinstance(executor, BaseCodeExecutor):
+            return await run()
+        return await _recorded(scope, executor, given, run)
+
+    seen = ModuleType(adk_asyncio.__name__)
+    vars(seen).update(vars(adk_asyncio), to_thread=to_thread)
+    return seen
+
+
+async def _recorded(
+    scope: Scope, executor: BaseCodeExecutor, given: CodeExecutionInput | None, run: Any
+) -> Any:
+    name = type(executor).__name__
+    code = given.code if given is not None else ""
+    return await once(
+        scope,
+        below(scope, "code", Kind.TOOL),
+        run,
+        name=name,
+        request=[name, given],
+        asked=f"{name}({code if len(code) <= 200 else code[:197] + '...'})",
+        policy=_policy(scope.stage, executor),
+    )
+
+
+def _policy(stage: Stage, executor: BaseCodeExecutor) -> UnknownOutcome:
+    """By the name of the executor's class in the App or its configuration, else by its mark."""
+    named = stage.policies.get(type(executor).__name__)
+    mark = getattr(executor, POLICY_MARK, UnknownOutcome.RERUN)
+    return named or (mark if isinstance(mark, UnknownOutcome) else UnknownOutcome.RERUN)

@@ -1,0 +1,106 @@
+"""One recorded call around a function: what it returned or raised comes back on later attempts.
+
+For calls that are no tools, models or nodes, and not the user's ``step()``: what ADK itself does
+on the way, and must not do again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from durable_adk.adk.scope import Scope, bound
+from durable_adk.engine.attempt import Call, Replayed
+from durable_adk.errors import NotStorable
+from durable_adk.model import codec, failure
+from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.position import Position, join
+
+
+def is_recording(scope: Scope | None) -> bool:
+    """Whether a call here needs a record of its own: it is in no body that is recorded whole."""
+    return scope is not None and scope.kind != "recorded" and not scope.in_body
+
+
+def below(scope: Scope, what: str, kind: Kind) -> Position:
+    """The place of the next ``what`` in a scope: a segment of its own, so that calls of the same
+    kind there keep their numbers. It begins like a tool call's: closing a turn leaves it alone."""
+    path = join(scope.path, f":{what}{scope.count(what)}")
+    return Position(scope.stage.step, path, scope.entry, kind, 1)
+
+
+async def once(
+    scope: Scope,
+    position: Position,
+    run: Callable[[], Awaitable[Any]],
+    *,
+    name: str,
+    request: object,
+    asked: str,
+    policy: UnknownOutcome = UnknownOutcome.RERUN,
+    durable: bool = False,
+    encode: Callable[[Any], Any] = lambda result: {"result": result},
+    decode: Callable[[Any], Any] = lambda body: body["result"],
+) -> Any:
+    """Hand out what is recorded at a position, or run it once and record that.
+
+    ``request`` is compared with the recorded one as far as it can be stored; ``encode`` and
+    ``decode`` make the record's body of the result and back; ``durable`` waits for the write.
+
+    Raises:
+        NotStorable: the result cannot be recorded.
+    """
+    stage = scope.stage
+    admitted = await stage.attempt.admit(
+        Call(
+            position=position,
+            name=name,
+            request=_digest(request, asked),
+            asked=asked,
+            node_path=scope.node_path,
+            policy=policy,
+        )
+    )
+    if isinstance(admitted, Replayed):
+        return decode(_body(scope, admitted.record))
+    body = Scope(
+        stage=stage,
+        path=position.path,
+        entry=position.entry,
+        kind="recorded",
+        name=name,
+        node_path=scope.node_path,
+        invocation_id=scope.invocation_id,
+        parent=scope,
+        in_body=True,
+        activity_id=stage.activity_id(position),
+    )
+    try:
+        with bound(body):
+            result = await run()
+        payload, status = codec.encode(encode(result), where=asked), RecordStatus.COMPLETED
+    except asyncio.CancelledError:
+        await stage.attempt.cancelled(admitted)
+        raise
+    except Exception as error:
+        payload = failure.encode_failure(error)
+        record = await stage.attempt.record(admitted, RecordStatus.FAILED, payload)
+        scope.handed_out(record.ended_at)
+        raise stage.failure_of(record) from error
+    record = await stage.attempt.record(admitted, status, payload, durable=durable)
+    return decode(_body(scope, record))
+
+
+def _digest(request: object, asked: str) -> str:
+    try:
+        return codec.digest(codec.encode(request, where=asked))
+    except NotStorable:
+        return ""
+
+
+def _body(scope: Scope, record: Record) -> Any:
+    scope.handed_out(record.ended_at)
+    if record.status is RecordStatus.FAILED:
+        raise scope.stage.failure_of(record)
+    return codec.decode(record.body or "")
