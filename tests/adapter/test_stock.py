@@ -77,6 +77,7 @@ def answer_event(case: Case, call: types.FunctionCall, asked: Event) -> Event:
     wait = {
         "kind": "adk_request_confirmation" if confirms else "adk_request_input",
         "message": args.get("message", ""),
+        "response_schema": args.get("response_schema"),
         "tool_call": {"args": about.get("args", {})},
     }
     value = (case.answer or default_answer)(wait)
@@ -84,7 +85,7 @@ def answer_event(case: Case, call: types.FunctionCall, asked: Event) -> Event:
         is_input = call.name == "adk_request_input"
         value = {"result": json.dumps(value) if is_input else value}
     else:
-        value = {"confirmed": value["confirmed"], "payload": None}
+        value = {"confirmed": value["confirmed"], "payload": value.get("payload")}
     response = types.FunctionResponse(id=call.id, name=call.name, response=value)
     return Event(
         invocation_id=asked.invocation_id,

@@ -191,9 +191,7 @@ SHAPES = {
         waits=(1, 1),
         stock="the last hand-over is lost: its path starts again at @1",
     ),
-    "transfers between peers": Shape(
-        build=peers, feature="transfers, back and forth", waits=(1,), stock="?"
-    ),
+    "transfers between peers": Shape(build=peers, feature="transfers, back and forth", waits=(1,)),
     "transfer two levels down": Shape(build=deep, feature="transfers", waits=(1,)),
     "two messages to the agent that took over": Shape(
         build=two_turns,

@@ -144,7 +144,7 @@ SHAPES = {
         build=sequence, feature=f"{SEQ} as root", waits=(1,), stock=TAIL_LOST
     ),
     "sequence as root, the last one asks": Shape(
-        build=asks_last, feature=f"{SEQ} as root", waits=(1,), stock="?"
+        build=asks_last, feature=f"{SEQ} as root", waits=(1,)
     ),
     "parallel as root, waiting": Shape(
         build=fan, feature=f"{PAR} as root", waits=(2,), in_flight=4, stock=TAIL_LOST
@@ -162,7 +162,7 @@ SHAPES = {
         feature=f"{LOOP} as root, `escalate`",
         waits=(1, 1, 1),
         repeats=ROUNDS,
-        stock="?",
+        stock=TAIL_LOST,
     ),
     "sequence as node, waiting": Shape(
         build=lambda ledger: as_node(sequence(ledger), ledger),
@@ -175,7 +175,6 @@ SHAPES = {
         feature=f"{SEQ} in a `Workflow`",
         waits=(1,),
         in_flight=4,
-        stock="?",
     ),
     "parallel as node, waiting": Shape(
         build=lambda ledger: as_node(fan(ledger), ledger),
@@ -189,15 +188,15 @@ SHAPES = {
         feature=f"{LOOP} in a `Workflow`",
         waits=(1, 1, 1),
         repeats=ROUNDS,
-        stock="?",
+        stock=ANSWER_IS_OUTPUT,
     ),
     "an agent of one's own as root": Shape(
-        build=own, feature="custom `BaseAgent`", waits=(2,), stock="?"
+        build=own, feature="custom `BaseAgent`", waits=(2,), stock=TAIL_LOST
     ),
     "an agent of one's own as node": Shape(
         build=lambda ledger: as_node(own(ledger), ledger),
         feature="custom `BaseAgent`",
         waits=(2,),
-        stock="?",
+        stock=ANSWER_IS_OUTPUT,
     ),
 }

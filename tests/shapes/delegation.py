@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from google.adk.agents import LlmAgent, SequentialAgent
@@ -34,6 +35,12 @@ def asking_agent(ledger: Ledger, name: str = "inner", **fields: Any) -> LlmAgent
     """Looks, then pays what its request says, once a person agrees."""
     tools = Tools(ledger)
 
+    async def slow(q: str) -> dict[str, Any]:
+        """Take a moment; the second of two at once takes longer than the first needs to ask."""
+        ledger.add("tool", "slow", q)
+        await asyncio.sleep(0.1 if q.endswith("2") else 0.002)
+        return {"slow": q}
+
     def choose(request: Any, turn: int) -> Any:
         texts = [p.text for c in request.contents for p in c.parts or () if p.text]
         amount = 2 if any(text.strip().endswith("y") for text in texts) else 1
@@ -44,7 +51,7 @@ def asking_agent(ledger: Ledger, name: str = "inner", **fields: Any) -> LlmAgent
         ]
         return replies[min(turn, 2)]
 
-    made = agent(ledger, name, description=name, tools=[tools.slow, tools.confirmed_pay], **fields)
+    made = agent(ledger, name, description=name, tools=[slow, tools.confirmed_pay], **fields)
     model: Any = made.model
     model.script = choose
     return made
@@ -249,7 +256,7 @@ def workflow_tools(ledger: Ledger) -> LlmAgent:
 
 AT = "`AgentTool`"
 LOST = "the wait is lost: an error text goes to the model"
-NEXT_RUNS = "the next node runs before the answer"
+CANCELLED = "one that asks cancels the other in the middle of a tool, which runs again"
 TWICE = {
     ("model", "inner", 0): 2,
     ("model", "inner", 1): 2,
@@ -300,13 +307,12 @@ SHAPES = {
         waits=(2,),
         repeats=ASKED_TWICE,
         in_flight=4,
-        stock="siblings are cancelled and run again",
+        stock=CANCELLED,
     ),
     "single turn that asks, in a node": Shape(
         build=single_turn_asks_in_a_node,
         feature='`mode="single_turn"` with waits inside',
         waits=(1,),
-        stock=NEXT_RUNS,
     ),
     "task": Shape(build=task, feature='`mode="task"`'),
     "task that asks": Shape(build=task_asks, feature='`mode="task"`', waits=(1,)),
@@ -332,6 +338,6 @@ SHAPES = {
         waits=(2,),
         repeats=ASKED_TWICE,
         in_flight=4,
-        stock="?",
+        stock=CANCELLED,
     ),
 }

@@ -213,7 +213,7 @@ SHAPES = {
         waits=(1, 1),
         reentered=AGAIN,
         in_flight=3,
-        stock="?",
+        stock="the answer becomes the output of the sequence: the rest of it never runs",
     ),
     "nodes from a tool": Shape(
         build=from_a_tool,
@@ -221,6 +221,7 @@ SHAPES = {
         waits=(1,),
         reentered=AGAIN,
         in_flight=3,
+        stock="what the tool ran before it asked runs again",
     ),
     "a router loop": Shape(
         build=route_by_model,

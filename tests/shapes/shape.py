@@ -20,6 +20,7 @@ class Shape(Case):
         feature: The row of the support table it stands for; shapes may share one.
         waits: How many waits each frontier must have, in order.
         repeats: Ledger rows that rightly appear more than once, and how often.
+        bumps: A body that is cut off and runs again saves another version of its artifact.
         stock: How plain ADK differs when it is resumed with the same answers; empty if it does
             not. ``tests/adk_bugs`` holds both against ADK.
     """
@@ -27,7 +28,19 @@ class Shape(Case):
     feature: str
     waits: tuple[int, ...] = ()
     repeats: Mapping[Row, int] = field(default_factory=dict)
+    bumps: bool = False
     stock: str = ""
+
+
+def not_once(shape: Shape, ledger: collections.Counter[Row]) -> list[str]:
+    """Which rows are there too often; and whether all of them are missing."""
+    found = [] if ledger else ["nothing ran"]
+    for row, count in ledger.items():
+        if row[:2] not in shape.reentered and row[:1] not in shape.reentered:
+            wanted = shape.repeats.get(row, 1)
+            if count != wanted:
+                found.append(f"{row} ran {count} times, not {wanted}")
+    return found
 
 
 def wrong(shape: Shape, life: Life) -> list[str]:
@@ -37,13 +50,7 @@ def wrong(shape: Shape, life: Life) -> list[str]:
         found.append(f"status {life.status}: {life.error}")
     if tuple(len(waits) for waits in life.waits) != shape.waits:
         found.append(f"waits {life.waits}, not {shape.waits}")
-    for row, count in life.ledger.items():
-        if row[:2] in shape.reentered or row[:1] in shape.reentered:
-            continue
-        if count != shape.repeats.get(row, 1):
-            found.append(f"{row} ran {count} times, not {shape.repeats.get(row, 1)}")
-    if not life.ledger:
-        found.append("nothing ran")
+    found += not_once(shape, life.ledger)
     ids = [event["id"] for event in life.events]
     if len(set(ids)) != len(ids):
         found.append("event ids repeat")

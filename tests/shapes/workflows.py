@@ -399,7 +399,6 @@ SHAPES = {
         feature="`Workflow`: parallel branches, joins",
         waits=(3,),
         in_flight=4,
-        stock="a finished function node without output runs again",
     ),
     "nested parallel workflows": Shape(
         build=nested_parallel,
@@ -422,6 +421,7 @@ SHAPES = {
         feature="custom `Node` classes, artifacts",
         waits=(1,),
         app=with_artifacts,
+        bumps=True,
     ),
     "tools as nodes": Shape(build=tool_nodes, feature="tools as nodes", waits=(1,), answer=agreed),
     "a confirmed function node": Shape(
@@ -455,10 +455,17 @@ SHAPES = {
         build=two_at_a_time, feature="`max_concurrency`", waits=(2,), in_flight=3
     ),
     "a node that waits for output": Shape(
-        build=waits_for_output, feature="`wait_for_output`", waits=(1,), in_flight=3
+        build=waits_for_output,
+        feature="`wait_for_output`",
+        waits=(1,),
+        in_flight=3,
+        stock="the node that waits is entered once more on resume",
     ),
     "transfer in a workflow node": Shape(
-        build=transferring_node, feature="transfers inside a chat agent node", waits=(1,)
+        build=transferring_node,
+        feature="transfers inside a chat agent node",
+        waits=(1,),
+        stock="the approved tool of the agent that took over never runs",
     ),
     "task as a workflow node": Shape(build=task_node, feature='`mode="task"`', waits=(1,)),
 }
