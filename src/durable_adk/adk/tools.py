@@ -20,6 +20,7 @@ from google.adk.tools.tool_context import ToolContext
 
 from durable_adk.adk import _seam
 from durable_adk.adk import events as stored
+from durable_adk.adk._patches import agent_tool_waits
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Replayed
@@ -156,31 +157,27 @@ async def _recorded(
         return await _replay(admitted, context, call)
     scope = _tool_scope(tool, call, stage.activity_id(position))
     before = _snapshot(context)
-    agent.bodies += 1
-    try:
-        with bound(scope):
-            result = await adk_call(tool, args, context)
-        payload = codec.encode(
-            {"result": result, **_changes(before, context), "log": _log_of(scope)},
-            where=f"{tool.name} result",
-        )
-    except asyncio.CancelledError:
-        await attempt.cancelled(admitted)
-        raise
-    except _seam.NodeInterruptedError:
-        await _hold(agent, context)
-        raise
-    except Exception as error:
-        payload = _failed(error, {**_changes(before, context), "log": _log_of(scope)})
-        record = await attempt.record(admitted, RecordStatus.FAILED, payload)
-        call.handed_out(record.ended_at)
-        raise stage.failure_of(record) from error
-    finally:
-        agent.bodies -= 1
-        agent.body_ended.set()
-    record = await attempt.record(
-        admitted, RecordStatus.COMPLETED, payload, durable=_has_after_hook(context)
-    )
+    with _Body(agent) as body:
+        try:
+            with bound(scope):
+                agent_tool_waits.note_options(tool, context)
+                result = await adk_call(agent_tool_waits.stand_in(tool), args, context)
+            left = {"result": result, **_left(before, context, scope)}
+            payload = codec.encode(left, where=f"{tool.name} result")
+        except asyncio.CancelledError:
+            await attempt.cancelled(admitted)
+            raise
+        except _seam.NodeInterruptedError:
+            await body.hold(_seam.interrupts_of(context) | scope.interrupts)
+            raise
+        except Exception as error:
+            payload = _failed(error, _left(before, context, scope))
+            looks = _is_looked_at(context, "on_tool_error_callback")
+            record = await attempt.record(admitted, RecordStatus.FAILED, payload, durable=looks)
+            call.handed_out(record.ended_at)
+            raise stage.failure_of(record) from error
+    looks = _is_looked_at(context, "after_tool_callback")
+    record = await attempt.record(admitted, RecordStatus.COMPLETED, payload, durable=looks)
     call.handed_out(record.ended_at)
     result = codec.decode(payload)["result"]
     stage.references.know_result(result, record.slot)
@@ -189,7 +186,6 @@ async def _recorded(
 
 def _failed(error: Exception, left: dict[str, Any]) -> Payload:
     """The failure with what the body changed before it failed, as far as that can be stored."""
-    left = {name: value for name, value in left.items() if value}
     try:
         return failure.encode_failure(error, left)
     except NotStorable:
@@ -230,8 +226,12 @@ def _tool_scope(tool: BaseTool, call: Scope, activity_id: str) -> Scope:
     )
 
 
-def _log_of(scope: Scope) -> list[list[Any]]:
-    return [list(item) for item in scope.log or ()]
+def _left(before: dict[str, Any], context: ToolContext, body: Scope) -> dict[str, Any]:
+    """What a body leaves beside its result, as far as it is there."""
+    left = _changes(before, context)
+    if body.log:
+        left["log"] = [list(item) for item in body.log]
+    return left
 
 
 async def _check_shown(
@@ -255,29 +255,58 @@ async def _check_shown(
         )
 
 
-async def _hold(agent: Scope, context: ToolContext) -> None:
-    """Keep a wait back until no sibling body runs: ADK cancels siblings when one raises."""
-    agent.interrupts |= _seam.interrupts_of(context)
-    while agent.bodies > 1:
-        agent.body_ended.clear()
-        await agent.body_ended.wait()
+class _Body:
+    """A tool body that runs. An interrupt is held back until no body runs that it would end.
+
+    ADK cancels what runs beside a tool that is interrupted, in every agent up to the node run or
+    the tool around them; their bodies would run again later.
+    """
+
+    def __init__(self, agent: Scope) -> None:
+        self._around = [agent]
+        while self._around[-1].kind == "agent" and self._around[-1].parent is not None:
+            self._around.append(self._around[-1].parent)
+        self._runs = False
+
+    def __enter__(self) -> _Body:
+        self._runs = True
+        for scope in self._around:
+            scope.bodies += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._runs:
+            self._runs = False
+            for scope in self._around:
+                scope.bodies -= 1
+                scope.body_ended.set()
+
+    async def hold(self, interrupts: set[str]) -> None:
+        for scope in self._around:
+            scope.interrupts |= interrupts
+        self.__exit__()  # one that waits holds up no other that waits
+        outermost = self._around[-1]
+        while outermost.bodies:
+            outermost.body_ended.clear()
+            await outermost.body_ended.wait()
 
 
-def _has_after_hook(context: ToolContext) -> bool:
-    """Whether somebody looks at the result at once: then it must be durable before."""
+def _is_looked_at(context: ToolContext, hook: str) -> bool:
+    """Whether somebody looks at the outcome at once: then it must be durable before."""
     invocation = _seam.invocation_of(context)
-    if getattr(invocation.agent, "canonical_after_tool_callbacks", None):
+    if getattr(invocation.agent, f"canonical_{hook}s", None):
         return True
     return any(
-        type(plugin).after_tool_callback is not BasePlugin.after_tool_callback
+        getattr(type(plugin), hook) is not getattr(BasePlugin, hook)
         for plugin in invocation.plugin_manager.plugins
     )
 
 
 def _snapshot(context: ToolContext) -> dict[str, Any]:
+    """The ``EventActions`` as they are now; a body may change their dicts and lists in place."""
     actions = context.actions
     return {
-        name: dict(value) if isinstance(value, dict) else value
+        name: copy.copy(value) if isinstance(value, dict | list) else value
         for name in EventActions.model_fields
         if (value := getattr(actions, name)) is not None
     }

@@ -322,6 +322,11 @@ class Recorded:
                 return found
         return None
 
+    def of_kind(self, kind: Kind) -> list[Record]:
+        """What counts of a kind, in every step, in log order."""
+        steps = (self.step(step) for step in range(1, self.open_step + 1))
+        return [e.record for one in steps for e in one.in_order() if e.position.kind is kind]
+
     def step(self, step: int) -> StepRecords:
         """What counts in one step; always the same object."""
         if step not in self._steps:

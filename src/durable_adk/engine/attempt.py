@@ -51,6 +51,7 @@ class Attempt:
         mode: How committed steps come back.
         step: The step being run; the engine sets it.
         ending: Whether and why the attempt is over.
+        recorded: What counts of a kind, in every step.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Attempt:
         self.causes = Causes()
         self.ending = Ending(execution.execution_id)
         self._recorded = recorded
+        self.recorded = recorded.of_kind
         self._doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
         self._permit = permit
         self._clock = clock
@@ -102,6 +104,10 @@ class Attempt:
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
         return self._hand_out.unserved
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, by the clock that records are stamped with."""
+        return self._clock.estimate()
 
     # ---------------------------------------------------------------- calls
 
