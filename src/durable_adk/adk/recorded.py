@@ -60,7 +60,7 @@ async def _record(
 ) -> Any:
     stage = scope.stage
     position = stage.position(scope, Kind.STEP, scope.count(f"step:{name}"), label=name)
-    done = stage.attempt.earlier(position) if scope.asked_before else None
+    done = stage.attempt.recorded.earlier(position) if scope.asked_before else None
     if done is not None:
         return _outcome(scope, done)
     admitted = await stage.attempt.admit(

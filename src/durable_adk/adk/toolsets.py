@@ -99,7 +99,7 @@ def _toolsets(agent: Any) -> Iterator[BaseToolset]:
 def _called(scope: Scope, place: str) -> list[str]:
     """Names of a toolset's tools that this execution has called, in any step."""
     called: set[str] = set()
-    for record in scope.stage.attempt.recorded(Kind.MODEL):
+    for record in scope.stage.attempt.recorded.of_kind(Kind.MODEL):
         if record.status is RecordStatus.COMPLETED and f'"{MARK}"' in (record.body or ""):
             from_toolsets = codec.decode(record.body or "").get(MARK, {})
             called |= {name for name, at in from_toolsets.items() if at == place}

@@ -51,7 +51,7 @@ class Attempt:
         mode: How committed steps come back.
         step: The step being run; the engine sets it.
         ending: Whether and why the attempt is over.
-        recorded: What counts of a kind, in every step.
+        recorded: What counts in every step.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class Attempt:
         self.faults = faults
         self.causes = Causes()
         self.ending = Ending(execution.execution_id)
-        self._recorded = recorded
-        self.recorded = recorded.of_kind
+        self.recorded = recorded
         self._doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
         self._permit = permit
         self._clock = clock
@@ -95,11 +94,7 @@ class Attempt:
 
     def has_record(self, step: int, path: str, entry: int, kind: Kind | None = None) -> bool:
         """Whether something is recorded at a place (of one kind, or of any)."""
-        return self._recorded.step(step).has(path, entry, kind)
-
-    def earlier(self, position: Position) -> Record | None:
-        """What an earlier step recorded for the same ``step()`` of a body that asked then."""
-        return self._recorded.earlier(position)
+        return self.recorded.step(step).has(path, entry, kind)
 
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
@@ -337,7 +332,7 @@ class Attempt:
     def open_step(self, step: int, asked: Iterable[str] = ()) -> None:
         """Start a step; ``asked`` are the operation paths of the waits that ended it."""
         self.step = step
-        self.records: StepRecords = self._recorded.step(step)
+        self.records: StepRecords = self.recorded.step(step)
         self._asked = tuple(asked)
         self._hand_out = HandOut(self.records.to_hand_out())
         self._entered: dict[str, Dispatched] = {}
