@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.shapes import agents, composite, delegation, dynamic, workflows
+from tests.shapes import agents, composite, delegation, dynamic, resumable, workflows
 from tests.shapes.shape import Shape
 
 SHAPES: dict[str, Shape] = {
@@ -11,4 +11,5 @@ SHAPES: dict[str, Shape] = {
     **workflows.SHAPES,
     **dynamic.SHAPES,
     **delegation.SHAPES,
+    **resumable.SHAPES,
 }

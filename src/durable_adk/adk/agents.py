@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from google.adk.agents import BaseAgent
+from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
 
@@ -51,9 +51,9 @@ async def _in_scope(
         scope.agent_entered = True
     else:
         path = stage.agent_path(outer, agent.name)
-        if path in stage.done and not context.is_resumable:
+        if path in stage.done and not (context.is_resumable and _may_repeat(agent)):
             await body.aclose()
-            return  # a resumable app restarts in the middle by itself: its counts start there
+            return
         scope = Scope(
             stage=stage,
             path=path,
@@ -76,6 +76,20 @@ async def _in_scope(
             scope.agent_entered = False
     if not as_node and not interrupted:
         stage.finished[scope.path] = {}
+
+
+def _may_repeat(agent: BaseAgent) -> bool:
+    """Whether an agent around it may run it again and again.
+
+    A resumable app goes on in the middle of such an agent by itself, so that this attempt's counts
+    start there: by them a round that has to run would look like the first one, which is done.
+    """
+    around = agent.parent_agent
+    while around is not None:
+        if type(around) not in (SequentialAgent, ParallelAgent, LlmAgent):
+            return True
+        around = around.parent_agent
+    return False
 
 
 def wrap_flow(adk_run: Any) -> Any:
