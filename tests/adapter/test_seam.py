@@ -13,10 +13,13 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import RequestInput
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.runners import Runner
+from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, BaseNode, FunctionNode, RetryConfig, Workflow
+from google.genai import types
+from pydantic import BaseModel
 
 from durable_adk.adk import _seam
 from durable_adk.adk.install import install
@@ -63,6 +66,17 @@ async def test_every_kind_of_tool_body_is_called_through_the_one_function(counte
         """Yield."""
         yield q
 
+    def steps(q: str) -> Any:
+        """Yield, at once."""
+        yield q
+
+    class Own(BaseTool):
+        def _get_declaration(self) -> types.FunctionDeclaration:
+            return types.FunctionDeclaration(name=self.name, description=self.description)
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+            return args
+
     class Tools(BaseToolset):
         async def get_tools(self, readonly_context: Any = None) -> list[Any]:
             def listed(q: str) -> str:
@@ -71,17 +85,72 @@ async def test_every_kind_of_tool_body_is_called_through_the_one_function(counte
 
             return [FunctionTool(listed)]
 
-    names = ("look", "later", "stream", "listed")
+    names = ("look", "later", "stream", "steps", "own", "listed")
     script = [calls(*((name, {"q": "x"}) for name in names), ("pay", {"cents": 1})), says("end")]
-    tools = [look, LongRunningFunctionTool(later), stream, Tools(), confirmed(pay)]
+    own = Own(name="own", description="own")
+    tools = [look, LongRunningFunctionTool(later), stream, steps, own, Tools(), confirmed(pay)]
     stock = Stock(agent("root", *script, tools=tools))
     await stock.run(user("go"))
     assert sorted(seen) == sorted(names), "the gate holds pay back"
     ask = next(call for call, _ in stock.open_calls() if "confirmation" in str(call.name))
-    from google.genai import types
-
     await stock.run(types.Content(role="user", parts=[stock.reply(ask)]))
     assert sorted(seen) == sorted((*names, "pay"))
+
+
+async def test_tools_that_adk_adds_are_called_through_the_one_function_too(counted) -> None:
+    """So they are recorded; none of them does more than set ``EventActions``."""
+    seen = counted(_seam.call_tool_owner(), "_call_tool_async")
+
+    class Verdict(BaseModel):
+        ok: bool
+
+    other = agent("other", says("hello"), description="other")
+    move = calls(("transfer_to_agent", {"agent_name": "other"}))
+    await Stock(agent("root", move, sub_agents=[other])).run(user("go"))
+    script = [calls(("look", {"q": "a"})), calls(("set_model_response", {"ok": True}))]
+    await Stock(agent("root", *script, tools=[look], output_schema=Verdict)).run(user("go"))
+    assert seen == ["transfer_to_agent", "look", "set_model_response"]
+
+
+async def test_every_toolset_is_listed_through_the_method_for_calls_and_for_approvals() -> None:
+    listed: list[str] = []
+    before = BaseToolset.get_tools_with_prefix
+
+    async def get_tools_with_prefix(self: Any, readonly_context: Any = None) -> Any:
+        listed.append(readonly_context.agent_name)
+        return await before(self, readonly_context)
+
+    class Tools(BaseToolset):
+        async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+            return [confirmed(look)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseToolset, "get_tools_with_prefix", get_tools_with_prefix)
+        stock = Stock(agent("root", calls(("look", {"q": "a"})), says("end"), tools=[Tools()]))
+        await stock.run(user("go"))
+        assert listed == ["root"]
+        ask = next(call for call, _ in stock.open_calls() if "confirmation" in str(call.name))
+        await stock.run(types.Content(role="user", parts=[stock.reply(ask)]))
+    assert listed == ["root"] * 3, "to approve, and for the next turn"
+
+
+async def test_a_toolset_that_cannot_be_listed_is_left_out_by_adk() -> None:
+    """What the wrapper leaves as it is, and what it must not leave so."""
+    offered: list[list[str]] = []
+
+    class Gone(BaseToolset):
+        async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+            raise ConnectionError("no server")
+
+    def choose(request: Any, turn: int) -> Any:
+        offered.append(sorted(request.tools_dict))
+        return says("end")
+
+    made = agent("root", tools=[look, Gone()])
+    model: Any = made.model
+    model.script = choose
+    await Stock(made).run(user("go"))
+    assert offered == [["look"]]
 
 
 async def test_the_confirmation_gate_is_asked_with_what_callbacks_made_of_the_arguments() -> None:

@@ -49,9 +49,8 @@ class Attempt:
     Attributes:
         execution: As it was claimed (or continued).
         mode: How committed steps come back.
-        step: The step being run; the engine sets it.
+        step, recorded: The step being run (the engine sets it), and what counts in every one.
         ending: Whether and why the attempt is over.
-        recorded: What counts in every step.
     """
 
     def __init__(
