@@ -21,7 +21,7 @@ def build(ledger: Ledger) -> Workflow:
             raise ConnectionError(f"gauge {node_input} is silent")
         return 4.25
 
-    @node(retry_config=SOON, timeout=0.2)
+    @node(retry_config=SOON, timeout=0.5)
     async def read_wind(ctx: Context, node_input: float) -> str:
         ledger.add("node", "read_wind", ctx.attempt_count)
         if ctx.attempt_count == 1:
