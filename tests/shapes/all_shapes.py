@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.shapes import agents, composite, delegation, dynamic, resumable, workflows
+from tests.shapes import (
+    agents,
+    around,
+    composite,
+    delegation,
+    dynamic,
+    resumable,
+    tools,
+    workflows,
+)
 from tests.shapes.shape import Shape
 
 SHAPES: dict[str, Shape] = {
@@ -12,4 +21,6 @@ SHAPES: dict[str, Shape] = {
     **dynamic.SHAPES,
     **delegation.SHAPES,
     **resumable.SHAPES,
+    **tools.SHAPES,
+    **around.SHAPES,
 }

@@ -1,0 +1,136 @@
+"""The table of shapes: from the results of a run, for a person and for README's support table."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.shapes.all_shapes import SHAPES
+from tests.support.mongo import ROOT
+
+BEGIN, END = "<!-- shapes: begin -->", "<!-- shapes: end -->"
+VERSION = re.compile(r"shapes-(.+)\.xml$")
+
+
+@dataclass
+class Result:
+    """What became of one shape under one ADK."""
+
+    lives: int = 0
+    kills: int = 0
+    clean: bool = True
+    modes: set[str] = field(default_factory=set)
+
+    @property
+    def complete(self) -> bool:
+        return self.clean and self.modes == {"restore", "walk"}
+
+
+def results_of(path: Path) -> dict[str, Result]:
+    """Results by shape, read from pytest's XML."""
+    results: dict[str, Result] = {}
+    for case in ET.parse(path).iter("testcase"):
+        named = {p.get("name"): p.get("value") for p in case.iter("property")}
+        found = re.search(r"\[(.*)-(restore|walk)\]$", case.get("name", ""))
+        if found is None:
+            continue
+        result = results.setdefault(found[1], Result())
+        result.modes.add(found[2])
+        result.lives += int(named.get("shapes: lives") or 0)
+        result.kills += int(named.get("shapes: kills") or 0)
+        if any(child.tag in ("failure", "error", "skipped") for child in case):
+            result.clean = False
+    return results
+
+
+def by_version(paths: Iterable[Path]) -> dict[str, dict[str, Result]]:
+    found = {}
+    for path in paths:
+        version = VERSION.search(path.name)
+        assert version is not None, f"{path.name} names no version"
+        found[version[1]] = results_of(path)
+    return found
+
+
+def mark(result: Result | None) -> str:
+    return "not run" if result is None else "yes" if result.complete else "NO"
+
+
+def person_table(found: Mapping[str, Mapping[str, Result]]) -> list[str]:
+    """One line a shape: the lowest and the highest version, and what was killed."""
+    floor, newest = min(found, key=_order), max(found, key=_order)
+    width = max(map(len, SHAPES))
+    lines = [f"{'shape':{width}}  {'ADK ' + floor:12}  {'ADK ' + newest:12}  replay clean"]
+    for name in SHAPES:
+        low, high = found[floor].get(name), found[newest].get(name)
+        lives = sum(one[name].lives for one in found.values() if name in one)
+        kills = sum(one[name].kills for one in found.values() if name in one)
+        clean = all(name in one and one[name].complete for one in found.values())
+        verdict = f"{'yes' if clean else 'NO'} ({lives} lives, {kills} kills)"
+        lines.append(f"{name:{width}}  {mark(low):12}  {mark(high):12}  {verdict}")
+    every = [result for one in found.values() for result in one.values()]
+    lines.append(
+        f"{len(SHAPES)} shapes, {sum(r.lives for r in every)} lives,"
+        f" {sum(r.kills for r in every)} kills, {sum(not r.complete for r in every)} not clean"
+    )
+    return lines
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def support_table(versions: Sequence[str], bad: Iterable[str] = ()) -> list[str]:
+    """README's table: one line a feature, with the number of shapes that stand for it."""
+    unclean = set(bad)
+    columns = "".join(f" ADK {version} |" for version in versions)
+    lines = [f"| ADK feature | shapes |{columns}", f"|---|---|{'---|' * len(versions)}"]
+    features: dict[str, list[str]] = {}
+    for name, shape in SHAPES.items():
+        features.setdefault(shape.feature, []).append(name)
+    for feature, names in features.items():
+        verdict = "NO" if unclean & set(names) else "yes"
+        lines.append(f"| {feature} | {len(names)} |" + f" {verdict} |" * len(versions))
+    return lines
+
+
+def write_into(page: Path, lines: Sequence[str]) -> None:
+    text = page.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text("\n".join([before + BEGIN, *lines, END]) + after, "utf-8")
+
+
+def read_from(page: Path) -> list[str]:
+    return page.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].strip().splitlines()
+
+
+def versions_under_test() -> list[str]:
+    lines = (ROOT / ".ci" / "adk-versions").read_text("utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def main(given: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--floor", required=True, help="lowest version that pyproject.toml takes")
+    parser.add_argument("--readme", type=Path)
+    asked = parser.parse_args(given)
+    found = by_version(asked.results)
+    print("\n".join(person_table(found)))
+    if not any(version.startswith(asked.floor) for version in found):
+        print(f"the lowest version that pyproject.toml takes, {asked.floor}, was not run")
+        return 1
+    if asked.readme is not None:
+        bad = [n for n in SHAPES if not all(n in o and o[n].complete for o in found.values())]
+        write_into(asked.readme, support_table(list(found), bad))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
