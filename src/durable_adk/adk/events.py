@@ -9,15 +9,15 @@ one recorded outcome holds already is not stored twice: the content becomes a re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from google.adk.events import Event
+from google.adk.events import Event, EventActions
 from google.genai import types
-from pydantic import BaseModel, ValidationError
 
+from durable_adk.adk import plain
 from durable_adk.adk.scope import derived_uuid
-from durable_adk.errors import CorruptHistory, NotStorable
+from durable_adk.errors import CorruptHistory
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload
 from durable_adk.model.execution import Execution, StepDocument
@@ -27,109 +27,15 @@ _APART: dict[str, Any] = {
     "actions": {"state_delta"},
     "content": {"parts": {"__all__": {"function_response": {"response"}}}},
 }
+_APART_FIELDS: frozenset[plain.Field] = frozenset(
+    {(Event, "output"), (EventActions, "state_delta"), (types.FunctionResponse, "response")}
+)
 REFERENCE_ABOVE = 80
 """Characters of JSON: below this a reference would be as long as the text."""
-_TYPED = "typed"
-"""The only key of a value that is stored as what it is: no field of ADK has this name."""
 
-M = TypeVar("M", bound=BaseModel)
-
-
-def dumped(model: BaseModel, where: str, **options: Any) -> dict[str, Any]:
-    """ADK's JSON of one of its values.
-
-    Raises:
-        NotStorable: it has no JSON form.
-    """
-    try:
-        text = model.model_dump_json(exclude_none=True, by_alias=False, **options)
-    except ValueError as error:  # of pydantic; of a codec for bytes and lone surrogates
-        raise NotStorable(where, str(error)) from error
-    data: dict[str, Any] = json.loads(text)
-    return data
-
-
-def to_plain(model: BaseModel, where: str) -> dict[str, Any]:
-    """One of ADK's values as codec data: its JSON, if that brings it back equal, else itself.
-
-    Raises:
-        NotStorable: it has no JSON form and holds what cannot be recorded.
-    """
-    data = _json_of(model, where)
-    if data is not None and _brings_back(model, data, lambda: _validated(type(model), data)):
-        return data
-    return _itself(model, where, instead=data)
-
-
-def _json_of(model: BaseModel, where: str, **options: Any) -> dict[str, Any] | None:
-    try:
-        return dumped(model, where, **options)
-    except NotStorable:
-        return None
-
-
-def _brings_back(
-    model: BaseModel, data: dict[str, Any], back: Callable[[], BaseModel], **options: Any
-) -> bool:
-    """Whether the JSON loses nothing; read back only where there is something unusual in it."""
-    if type(model) is not _known_class(model):
-        return False
-    if model.model_dump(exclude_none=True, by_alias=False, **options) == data:
-        return True
-    try:
-        return back() == model
-    except ValidationError:
-        return False
-
-
-def _itself(model: BaseModel, where: str, instead: dict[str, Any] | None) -> dict[str, Any]:
-    """The value as the codec stores it; the JSON ``instead`` where only the class is unknown."""
-    typed = model.model_copy(deep=True)
-    try:
-        codec.encode(typed, where=where)
-    except NotStorable:
-        if instead is None or type(model) is _known_class(model):
-            raise
-        return instead  # ADK's own sessions, too, know no class but ADK's
-    return {_TYPED: typed}
-
-
-def _known_class(model: BaseModel) -> type[BaseModel]:
-    """ADK's own class of a value, which may be of a class derived from it."""
-    return next(cls for cls in type(model).__mro__ if cls.__module__.startswith("google."))
-
-
-def from_plain(cls: type[M], data: Mapping[str, Any]) -> M:
-    """The value again; a fresh object each time.
-
-    What a newer ADK recorded and this one does not know stays in the record and is left out.
-
-    Raises:
-        CorruptHistory: it is none of that class.
-    """
-    if _TYPED in data:
-        typed: M = data[_TYPED].model_copy(deep=True)
-        return typed
-    try:
-        return _validated(cls, data)
-    except ValidationError as error:
-        unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
-        if len(unknown) != error.error_count():
-            raise CorruptHistory(f"recorded {cls.__name__}", str(error)) from error
-    known = json.loads(json.dumps(data))
-    for place in unknown:
-        _remove(known, place)
-    return _validated(cls, known)
-
-
-def _validated(cls: type[M], data: Mapping[str, Any]) -> M:
-    return cls.model_validate_json(json.dumps(data))
-
-
-def _remove(data: Any, place: tuple[int | str, ...]) -> None:
-    for key in place[:-1]:
-        data = data[key]
-    del data[place[-1]]
+_DEFAULTS: dict[str, dict[str, Any]] = Event(timestamp=0.0).model_dump(
+    include={"actions", "node_info"}, exclude_none=True
+)
 
 
 def to_data(event: Event) -> dict[str, Any]:
@@ -142,13 +48,13 @@ def to_data(event: Event) -> dict[str, Any]:
             parts, when they are encoded.
     """
     where = event.node_info.path or event.author or "event"
-    shown = _json_of(event, where, exclude=_APART)
+    shown = plain.json_of(event, where, exclude=_APART)
     if shown is None:
-        return {"e": {}, **_itself(event, where, instead=None)}
+        return {"e": {}, **plain.itself(event, where, instead=None)}
     data = _parted(event, shown)
-    if _brings_back(event, shown, lambda: from_data(data), exclude=_APART):
+    if plain.brings_back(event, lambda: from_data(data), apart=_APART_FIELDS):
         return _lean(data)
-    found = _itself(event, where, instead=shown)
+    found = plain.itself(event, where, instead=shown)
     return _lean(data) if found is shown else {"e": {}, **found}
 
 
@@ -169,19 +75,19 @@ def _parted(event: Event, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lean(data: dict[str, Any]) -> dict[str, Any]:
-    """Without what is empty in nearly every event."""
+    """Without what nearly every event has: the defaults of what is nested in it."""
     shown = data["e"]
-    actions = {k: v for k, v in shown.pop("actions", {}).items() if v not in ({}, [])}
-    if actions:
-        shown["actions"] = actions
-    if not any(shown.get("node_info", {}).values()):
-        shown.pop("node_info", None)
+    for name in ("actions", "node_info"):
+        default = _DEFAULTS[name]
+        kept = {k: v for k, v in shown.pop(name, {}).items() if v != default.get(k)}
+        if kept:
+            shown[name] = kept
     return data
 
 
 def from_data(data: Mapping[str, Any]) -> Event:
     """The event again; a fresh object each time."""
-    event = from_plain(Event, data if _TYPED in data else data["e"])
+    event = plain.from_plain(Event, data if plain.TYPED in data else data["e"])
     if "o" in data:
         event.output = data["o"]
     if "s" in data:
@@ -200,7 +106,7 @@ def check_storable(event: Event, where: str) -> dict[str, Any]:
         NotStorable: a value in its output or state cannot be recorded.
     """
     data = to_data(event)
-    for key, name in (("o", "output"), ("s", "state"), ("f", "response"), (_TYPED, "event")):
+    for key, name in (("o", "output"), ("s", "state"), ("f", "response"), (plain.TYPED, "event")):
         if key in data:
             data[key] = codec.decode(codec.encode(data[key], where=f"{where}.{name}"))
     return data
@@ -352,11 +258,11 @@ def decode_step(execution: Execution, step: StepDocument) -> list[Event]:
 
 
 def content_to_data(content: types.Content) -> dict[str, Any]:
-    return to_plain(content, "message")
+    return plain.to_plain(content, "message")
 
 
 def content_from_data(data: Mapping[str, Any]) -> types.Content:
-    return from_plain(types.Content, data)
+    return plain.from_plain(types.Content, data)
 
 
 def text_of(content: types.Content | None) -> str:

@@ -19,7 +19,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 
-from durable_adk.adk import events as stored
+from durable_adk.adk import plain, toolsets
 from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
@@ -88,7 +88,7 @@ async def _call(
                     yield response
                 else:
                     finals.append(response)
-        payload = _to_payload(finals)
+        payload = _to_payload(finals, toolsets.marks(scope, finals))
     except (asyncio.CancelledError, GeneratorExit):
         await attempt.cancelled(admitted)
         raise
@@ -107,9 +107,9 @@ def _call_ids(scope: Scope, ordinal: int) -> CallIds:
     return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
 
 
-def _to_payload(responses: list[LlmResponse]) -> Payload:
-    dumped = [stored.to_plain(response, "response") for response in responses]
-    return codec.encode({"responses": dumped}, where="response")
+def _to_payload(responses: list[LlmResponse], marks: dict[str, Any]) -> Payload:
+    dumped = [plain.to_plain(response, "response") for response in responses]
+    return codec.encode({"responses": dumped, **marks}, where="response")
 
 
 def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]:
@@ -121,7 +121,7 @@ def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]
     responses, place = [], 0
     scope.calls = {}
     for index, data in enumerate(codec.decode(record.body or "")["responses"]):
-        response = stored.from_plain(LlmResponse, data)
+        response = plain.from_plain(LlmResponse, data)
         if "content" in data:
             scope.stage.references.know_response(data, record.slot, index)
         for part in (response.content.parts if response.content else None) or ():

@@ -20,11 +20,11 @@ from google.adk.tools.tool_context import ToolContext
 
 from durable_adk.adk import _seam
 from durable_adk.adk import events as stored
-from durable_adk.adk._patches import agent_tool_waits
+from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Replayed
-from durable_adk.errors import NotStorable, ReplayMismatch
+from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import POLICY_MARK, Kind, Payload, RecordStatus, UnknownOutcome
 from durable_adk.model.position import Position
@@ -142,6 +142,10 @@ async def _recorded(
         await attempt.halt(error)
     asked = describe(tool.name, args)
     await _check_shown(tool, args, context, call, position, request, asked)
+    try:
+        run = agent_tool_waits.stand_in(tool)
+    except ConfigError as error:
+        await attempt.halt(error)
     _note(call, tool, args, context)
     admitted = await attempt.admit(
         Call(
@@ -157,11 +161,11 @@ async def _recorded(
         return await _replay(admitted, context, call)
     scope = _tool_scope(tool, call, stage.activity_id(position))
     before = _snapshot(context)
-    with _Body(agent) as body:
+    with siblings_cancelled.Body(agent) as body:
         try:
             with bound(scope):
                 agent_tool_waits.note_options(tool, context)
-                result = await adk_call(agent_tool_waits.stand_in(tool), args, context)
+                result = await adk_call(run, args, context)
             left = {"result": result, **_left(before, context, scope)}
             payload = codec.encode(left, where=f"{tool.name} result")
         except asyncio.CancelledError:
@@ -255,42 +259,6 @@ async def _check_shown(
         )
 
 
-class _Body:
-    """A tool body that runs. An interrupt is held back until no body runs that it would end.
-
-    ADK cancels what runs beside a tool that is interrupted, in every agent up to the node run or
-    the tool around them; their bodies would run again later.
-    """
-
-    def __init__(self, agent: Scope) -> None:
-        self._around = [agent]
-        while self._around[-1].kind == "agent" and self._around[-1].parent is not None:
-            self._around.append(self._around[-1].parent)
-        self._runs = False
-
-    def __enter__(self) -> _Body:
-        self._runs = True
-        for scope in self._around:
-            scope.bodies += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._runs:
-            self._runs = False
-            for scope in self._around:
-                scope.bodies -= 1
-                scope.body_ended.set()
-
-    async def hold(self, interrupts: set[str]) -> None:
-        for scope in self._around:
-            scope.interrupts |= interrupts
-        self.__exit__()  # one that waits holds up no other that waits
-        outermost = self._around[-1]
-        while outermost.bodies:
-            outermost.body_ended.clear()
-            await outermost.body_ended.wait()
-
-
 def _is_looked_at(context: ToolContext, hook: str) -> bool:
     """Whether somebody looks at the outcome at once: then it must be durable before."""
     invocation = _seam.invocation_of(context)
@@ -317,8 +285,8 @@ def _changes(before: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for name, value in _snapshot(context).items():
         old = before.get(name)
-        if isinstance(value, dict):
-            value = {k: v for k, v in value.items() if not old or k not in old or old[k] is not v}
+        if isinstance(value, dict) and isinstance(old, dict):
+            value = {k: v for k, v in value.items() if k not in old or old[k] is not v}
             if value:
                 changed[name] = value
         elif value != old:
@@ -332,7 +300,7 @@ def _apply(context: ToolContext, body: dict[str, Any]) -> None:
         if name == "state_delta":
             for key, item in value.items():
                 context.state[key] = item
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and isinstance(getattr(actions, name), dict):
             getattr(actions, name).update(value)
         else:
             setattr(actions, name, value)
