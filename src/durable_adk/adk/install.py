@@ -49,13 +49,20 @@ def _wrap(owner: Any, name: str, wrap: Any) -> None:
 
 
 def _wrap_delay(adk_delay: Any) -> Any:
-    """A delay that an earlier attempt served is not served again."""
+    """A delay that an earlier attempt served is not served again: of one that begins with a
+    failure from before, what is left of it by now."""
 
     def _get_retry_delay(*args: Any, **kwargs: Any) -> float:
-        scope = current()
-        if scope is not None and scope.stage.attempt.unserved():
-            return 0.0
         delay: float = adk_delay(*args, **kwargs)
-        return delay
+        scope = current()
+        if scope is None:
+            return delay
+        stage = scope.stage
+        began, stage.failed_before = stage.failed_before, None
+        if stage.attempt.unserved():
+            return 0.0
+        if began is None:
+            return delay
+        return max(0.0, delay - (stage.attempt.now() - began) / 1000)
 
     return _get_retry_delay

@@ -59,6 +59,8 @@ class Stage:
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
         output: The root's output, when it has one.
+        failed_before: When the failure handed out last was recorded, by an earlier attempt; taken
+            by the delay of the retry that follows it.
     """
 
     attempt: Attempt
@@ -76,6 +78,7 @@ class Stage:
     references: References = field(default_factory=References)
     event_ids: EventIds = field(init=False)
     output: Any = None
+    failed_before: int | None = None
     _entries: dict[str, int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -107,6 +110,8 @@ class Stage:
 
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, as every attempt hands it to ADK."""
+        is_old = record.attempt < self.attempt.execution.attempt
+        self.failed_before = record.ended_at if is_old else None
         return self.attempt.causes.failure_of(record)
 
     # ---------------------------------------------------------------- identity
