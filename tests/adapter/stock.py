@@ -39,6 +39,7 @@ class Stock:
         kind = "app" if isinstance(root, App) else kind
         self.runner = Runner(app_name="t", session_service=self.service, **{kind: root}, **named)
         self.events: list[Event] = []
+        self.run_config: Any = None
 
     async def session(self) -> Session:
         named = {"app_name": "t", "user_id": "u", "session_id": "s"}
@@ -48,7 +49,11 @@ class Stock:
     async def run(self, message: types.Content | None, invocation_id: str | None = None) -> None:
         await self.session()
         async for event in self.runner.run_async(
-            user_id="u", session_id="s", new_message=message, invocation_id=invocation_id
+            user_id="u",
+            session_id="s",
+            new_message=message,
+            invocation_id=invocation_id,
+            run_config=self.run_config,
         ):
             self.events.append(event)
 
