@@ -193,12 +193,12 @@ class Watches(BasePlugin):
 
 
 async def dies(ledger: Ledger, args: dict[str, Any]) -> None:
-    """A pause, and the end of the process, once."""
+    """The end of the process, once: at once, so that nothing is written meanwhile."""
     is_first = ("hook", args["how"]) not in ledger.rows()
     ledger.add("hook", args["how"])
-    await asyncio.sleep(0.01)
     if args["how"] == "last" and is_first:
         os._exit(DIED)
+    await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("who", ["agent", "plugin"])
@@ -207,7 +207,7 @@ async def dies(ledger: Ledger, args: dict[str, Any]) -> None:
 def test_what_a_hook_after_the_tool_sees_is_recorded(
     world_of: Callable[[str], World], mode: str, hook: str, who: str
 ) -> None:
-    """E8: the process dies while the hook pauses; the body is not entered again."""
+    """E8: the process dies in the hook; the body is not entered again."""
 
     def build(ledger: Ledger) -> Any:
         async def act(how: str) -> str:

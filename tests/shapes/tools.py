@@ -30,6 +30,7 @@ from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
 from google.adk.tools.openapi_tool import OpenAPIToolset
 from google.adk.tools.preload_memory_tool import preload_memory_tool
 from google.adk.tools.url_context_tool import url_context
+from google.adk.workflow import START, Workflow
 from google.genai import types
 from mcp import StdioServerParameters
 from pydantic import BaseModel
@@ -158,8 +159,8 @@ def generators(ledger: Ledger) -> LlmAgent:
     )
 
 
-def asking_generator(ledger: Ledger) -> LlmAgent:
-    """A generator that asks in its middle, and one that runs beside it."""
+def asking_tools(ledger: Ledger) -> list[Any]:
+    """A generator that asks in its middle, and a tool that takes longer than that."""
 
     async def asks(q: str, tool_context: Any) -> Any:
         """Ask."""
@@ -176,13 +177,41 @@ def asking_generator(ledger: Ledger) -> LlmAgent:
         await asyncio.sleep(0.03)
         return q
 
-    return agent(
-        ledger,
-        "root",
-        calls(("asks", {"q": "a"}), ("slow", {"q": "b"})),
-        says("done"),
-        tools=[asks, slow],
-    )
+    return [asks, slow]
+
+
+def asking_generator(ledger: Ledger) -> LlmAgent:
+    script = [calls(("asks", {"q": "a"}), ("slow", {"q": "b"})), says("done")]
+    return agent(ledger, "root", *script, tools=asking_tools(ledger))
+
+
+def two_asking_generators(ledger: Ledger) -> LlmAgent:
+    script = [calls(*(("asks", {"q": q}) for q in "ab"), ("slow", {"q": "c"})), says("done")]
+    return agent(ledger, "root", *script, tools=asking_tools(ledger))
+
+
+def asking_in_branches(ledger: Ledger) -> Workflow:
+    """Agents that are no nodes, in a node; a node follows."""
+
+    def branch(name: str, *batches: Any) -> LlmAgent:
+        return agent(
+            ledger,
+            name,
+            *(calls(*batch) for batch in batches),
+            says(f"{name} done"),
+            tools=asking_tools(ledger),
+        )
+
+    def end(node_input: Any) -> str:
+        ledger.add("node", "end")
+        return "end"
+
+    parts = [
+        branch("a", [("asks", {"q": "a"})]),
+        branch("b", [("slow", {"q": "b1"})], [("slow", {"q": "b2"})]),
+    ]
+    both = ParallelAgent(name="both", sub_agents=parts)
+    return Workflow(name="flow", edges=[(START, both), (both, end)])
 
 
 # ---------------------------------------------------------------- what a body returns
@@ -674,6 +703,20 @@ SHAPES = {
         feature="generator tools that ask",
         waits=(1,),
         in_flight=3,
+        stock="what runs beside it runs again",
+    ),
+    "two generator tools that ask": Shape(
+        build=two_asking_generators,
+        feature="generator tools that ask",
+        waits=(2,),
+        in_flight=4,
+        stock="what runs beside them runs again",
+    ),
+    "a generator tool that asks beside a branch": Shape(
+        build=asking_in_branches,
+        feature="generator tools that ask",
+        waits=(1,),
+        in_flight=4,
         stock="what runs beside it runs again",
     ),
     "tool results of every kind": Shape(
