@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import copy
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from google.adk.apps import App as AdkApp
 from google.adk.apps.app import EventsCompactionConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService
-from google.adk.code_executors.code_execution_utils import CodeExecutionResult
+from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult
 from google.adk.plugins.save_files_as_artifacts_plugin import SaveFilesAsArtifactsPlugin
 from google.adk.workflow import START, FunctionNode, JoinNode, RetryConfig, Workflow
 from google.genai import types
@@ -68,24 +70,32 @@ def without_versions(life: Life) -> Life:
 @pytest.mark.parametrize("mode", ["restore", "walk"])
 @pytest.mark.parametrize("name", KILLED)
 def test_a_kill_around_what_is_recorded_changes_nothing(
-    name: str, mode: str, replica_set_uri: str, database: str, tmp_path: Path
+    name: str,
+    mode: str,
+    replica_set_uri: str,
+    database: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Before, in and after the body of a code executor, a save, a summary."""
+    """Before, in and after the body of a code executor, a save, a summary. Every such point with
+    ``--all-points``, else some."""
     world = World(uri=replica_set_uri, database=database, folder=tmp_path, mode=mode)
     shape = SHAPES[name]
     undisturbed = without_times(world.live(shape))
     assert wrong(shape, undisturbed) == []
     everywhere = [(a, p) for a, got in enumerate(undisturbed.reached, 1) for p in points_of(got)]
     ours = [one for one in everywhere if any(part in one[1][0] for part in AROUND)]
-    others = [one for one in everywhere if one not in ours]
-    draw = random.Random(f"{name} {mode}")
-    chosen = draw.sample(ours, min(4, len(ours))) + draw.sample(others, 2)
+    draw = random.Random(f"{request.config.getoption('--fault-seed')} {name} {mode}")
+    if request.config.getoption("--all-points"):
+        chosen = everywhere
+    else:
+        chosen = draw.sample(ours, min(2, len(ours)))
     bad, kills = [], 0
     for attempt, point in sorted(chosen):
         life, expected = without_times(world.live(shape, kill=(attempt, point))), undisturbed
         kills += life.killed_at is not None
         if point[0].startswith(("ran: step save_artifact", "before: outcomes")):
-            life, expected = without_versions(life), without_versions(undisturbed)
+            life, expected = without_versions(life), without_versions(copy.deepcopy(expected))
         bad += [f"{attempt}: {point}: {d}" for d in differences(shape, expected, life, point[0])]
     assert not bad, "\n".join(bad)
     assert kills
@@ -489,3 +499,59 @@ def test_a_kill_between_two_tries_of_a_model_repeats_neither(
     assert life.ledger == {("model",): 3, ("sibling",): 1}, "killed before its body began"
     life = world.live(shape, kill=(1, ("ran: model flaky", 3)))
     assert life.ledger == {("model",): 4, ("sibling",): 1}
+
+
+# ---------------------------------------------------------------- contracts with ADK
+
+
+async def test_adk_runs_code_through_the_thread_function_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both before a model call (a file) and after one (code in its answer)."""
+    ledger = Ledger(tmp_path / "ledger")
+    owner, ran = _seam.code_owner(), []
+    before = owner.asyncio
+
+    async def to_thread(func: Any, *args: Any) -> Any:
+        ran.append((func.__name__, type(func.__self__), type(args[1])))
+        return await before.to_thread(func, *args)
+
+    counting = ModuleType("asyncio")
+    vars(counting).update(vars(before), to_thread=to_thread)
+    monkeypatch.setattr(owner, "asyncio", counting)
+    root = coder(ledger, says("unused"), code("one"), says("done"), optimize_data_file=True)
+    parts = [types.Part(text="go"), types.Part.from_bytes(data=CSV, mime_type="text/csv")]
+    stock = Stock(root, artifact_service=InMemoryArtifactService())
+    await stock.run(types.Content(role="user", parts=parts))
+    assert ran == [("execute_code", Sandbox, CodeExecutionInput)] * 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compaction_interval": 1, "overlap_size": 0},
+        {"token_threshold": 1, "event_retention_size": 2},
+    ],
+)
+async def test_adk_makes_every_summary_through_one_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
+) -> None:
+    owner, asked = _seam.compaction_owner(), []
+    before = owner._summarize_events_with_trace
+
+    async def summarize(*, config: Any, **given: Any) -> Any:
+        asked.append(_seam.model_of(config.summarizer))
+        return await before(config=config, **given)
+
+    monkeypatch.setattr(owner, "_summarize_events_with_trace", summarize)
+    ledger = Ledger(tmp_path / "ledger")
+    model = ScriptedModel(model="summary", script=[says("in short")])
+    config = EventsCompactionConfig(summarizer=LlmEventSummarizer(llm=model), **settings)
+    tools = Tools(ledger)
+    root = agent(ledger, "root", calls(("look", {"q": "a"})), says("done"), tools=[tools.look])
+    stock = Stock(AdkApp(name="t", root_agent=root, events_compaction_config=config))
+    await stock.run(user("go"))
+    assert asked
+    assert all(llm is model for llm in asked)
+    made = [e.actions.compaction for e in (await stock.session()).events if e.actions.compaction]
+    assert len(made) == len(asked)

@@ -283,7 +283,7 @@ async def test_a_committed_step_that_is_restored_is_silent_but_for_before_run(
 ) -> None:
     later = await resumed(make_app, ledger, "restore")
     assert later.told("on_user_message") == []
-    assert later.told("before_run") == [""], "once for the step that runs"
+    assert later.told("before_run") == later.told("after_run") == [""], "the step that runs"
     for hook in ("before_agent", "after_agent", "before_model", "after_model"):
         assert "first" not in later.told(hook)
     assert "first" not in later.told("on_event")
@@ -335,7 +335,7 @@ async def test_bodies_never_run_again_in_an_open_step(make_app, ledger, clock) -
 async def test_run_and_message_hooks_are_called_again_in_a_walk(make_app, ledger) -> None:
     later = await resumed(make_app, ledger, "walk")
     assert later.told("on_user_message") == [""]
-    assert later.told("before_run") == ["", ""], "once for each step"
+    assert later.told("before_run") == later.told("after_run") == ["", ""], "once for each step"
 
 
 async def test_agent_hooks_are_called_again_in_a_walk(make_app, ledger) -> None:
@@ -362,36 +362,73 @@ async def test_bodies_never_run_again_in_a_later_attempt(make_app, ledger, mode:
     assert set(collections.Counter(ledger.rows()).values()) == {1}
 
 
-@pytest.mark.parametrize("kind", ["tool", "model"])
-async def test_error_hooks_of_a_recorded_failure_are_called_again_in_a_walk(
-    make_app, ledger, kind: str
-) -> None:
-    """Over the recorded failure: the body does not run again."""
+ERRORS: dict[str, Returns] = {
+    "tool": {"on_tool_error": lambda **_: {"instead": 1}},
+    "model": {"on_model_error": lambda **_: calls(("pay", {"amount": 1}))},
+}
+
+
+def with_an_error(ledger: Ledger, kind: str) -> LlmAgent:
+    """A failure that a hook answers for, and a wait after it."""
 
     def breaks(q: str) -> str:
         """Raise."""
         ledger.add("tool", "breaks")
         raise LookupError(q)
 
-    tools = Tools(ledger)
-    pay = calls(("pay", {"amount": 1}))
-    broken = calls(("breaks", {"q": "a"})) if kind == "tool" else ConnectionError("down")
+    tools, pay = Tools(ledger), calls(("pay", {"amount": 1}))
+    script = [ConnectionError("down"), says("done")]
+    if kind == "tool":
+        script = [calls(("breaks", {"q": "a"})), pay, says("done")]
+    return agent(ledger, "root", *script, tools=[breaks, tools.confirmed_pay])
 
-    def root() -> LlmAgent:
-        script = [broken, pay, says("done")] if kind == "tool" else [broken, says("done")]
-        return agent(ledger, "root", *script, tools=[breaks, tools.confirmed_pay])
 
-    returns: dict[str, Returns] = {
-        "tool": {"on_tool_error": lambda **_: {"instead": 1}},
-        "model": {"on_model_error": lambda **_: pay.model_copy(deep=True)},
-    }
-    out = await make_app(root(), plugins=[Observer(returns[kind])]).invoke(user_id="u", message="x")
+@pytest.mark.parametrize(("mode", "again"), [("restore", 0), ("walk", 1)])
+@pytest.mark.parametrize("kind", ["tool", "model"])
+async def test_error_hooks_of_a_recorded_failure_are_called_again_in_a_walk_only(
+    make_app, ledger, kind: str, mode: str, again: int
+) -> None:
+    """Over the recorded failure: the body does not run again."""
+    first = make_app(with_an_error(ledger, kind), plugins=[Observer(ERRORS[kind])])
+    out = await first.invoke(user_id="u", message="go")
     assert out.status == "suspended"
-    later = Observer(returns[kind])
-    app = make_app(root(), mode="walk", plugins=[later])
+    later = Observer(ERRORS[kind])
+    app = make_app(with_an_error(ledger, kind), mode=mode, plugins=[later])
     out = await app.resume(out.execution_id, approve(out))
     assert out.status == "completed"
-    assert later.told(f"on_{kind}_error") != []
+    assert len(later.told(f"on_{kind}_error")) == again
+    assert set(collections.Counter(ledger.rows()).values()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["tool", "model"])
+async def test_error_hooks_of_an_open_step_are_called_again(
+    make_app, ledger, clock, kind: str
+) -> None:
+    fails = [RuntimeError("the attempt ends here")]
+
+    def after_agent(**_: Any) -> None:
+        if fails:
+            raise fails.pop()
+
+    returns = {
+        "tool": {**ERRORS["tool"], "after_agent": after_agent},
+        "model": {"on_model_error": lambda **_: says("rescued"), "after_agent": after_agent},
+    }[kind]
+
+    def breaks(q: str) -> str:
+        """Raise."""
+        ledger.add("tool", "breaks")
+        raise LookupError(q)
+
+    broken = calls(("breaks", {"q": "a"})) if kind == "tool" else ConnectionError("down")
+    observer = Observer(returns)
+    app = make_app(agent(ledger, "root", broken, says("done"), tools=[breaks]), plugins=[observer])
+    out = await app.invoke(user_id="u", message="go")
+    assert out.status == "queued"
+    clock.advance(60_000)
+    (out,) = await app.recover()
+    assert out.status == "completed"
+    assert len(observer.told(f"on_{kind}_error")) == 2
     assert set(collections.Counter(ledger.rows()).values()) == {1}
 
 

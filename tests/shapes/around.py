@@ -3,7 +3,9 @@ schemas, state scopes, memory, and ADK's ``App``."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +53,12 @@ def texts(request: Any) -> str:
     """All text that a model is asked with."""
     parts = [part for content in request.contents for part in content.parts or ()]
     return "\n".join(part.text for part in parts if part.text)
+
+
+def digest(text: str) -> str:
+    """A text in short, without ids."""
+    plain = re.sub(r"adk-[0-9a-f-]{18,}", "(id)", text)
+    return hashlib.sha256(plain.encode()).hexdigest()[:8]
 
 
 def files(ledger: Ledger) -> Mapping[str, Any]:
@@ -238,7 +246,7 @@ def summarized(ledger: Ledger, config: EventsCompactionConfig) -> App:
 
 def summary_model(ledger: Ledger) -> ScriptedModel:
     def script(request: Any, turn: int) -> LlmResponse:
-        ledger.add("summary", texts(request).count("\n"))
+        ledger.add("summary", digest(texts(request)))
         return says(f"summary of {texts(request).count('called tool')} calls")
 
     return ScriptedModel(model="summary", script=script)
@@ -267,7 +275,7 @@ def own_model_summarizes(ledger: Ledger) -> App:
 
     def script(request: Any, turn: int) -> Any:
         if "conversation history" in texts(request):
-            ledger.add("summary", texts(request).count("\n"))
+            ledger.add("summary", digest(texts(request)))
             return says("summary by the agent's model")
         return choose(request, turn)
 
