@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,14 +19,20 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from google.adk.agents import LlmAgent
+from google.adk.tools.function_tool import FunctionTool
+
 from durable_adk import App
+from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from durable_adk.engine.ports import Write
 from durable_adk.store.clock import ServerClock
+from durable_adk.testing import memory_client
 from tests.support.mongo import ROOT
 
 LEASE_PASSED_MS = 120_000
@@ -152,6 +159,30 @@ class Act:
     late_ms: int = 0
 
 
+@functools.cache
+def warm() -> None:
+    """Import what is imported on first use, once, so that no forked process has to."""
+
+    def hello() -> str:
+        """Say hello."""
+        return "hello"
+
+    async def run() -> None:
+        script = [calls(("hello", {})), says("done")]
+        tools = [FunctionTool(hello, require_confirmation=True)]
+        root = LlmAgent(name="warm", model=ScriptedModel(script=script), tools=tools)
+        config = {"features": {"durable_workflow": True}}
+        async with App("warm", root_agent=root, config=config, mongodb=memory_client()) as app:
+            out = await app.invoke(user_id="u", message="go")
+            answers = {wait.id: default_answer(wait.to_dict()) for wait in out.waits}
+            out = await app.resume(out.execution_id, answers)
+            assert out.status == "completed"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(run())
+
+
 def in_fork(run: Callable[[], Awaitable[dict[str, Any]]]) -> tuple[int, dict[str, Any]]:
     """Run a coroutine in a forked process. Returns: exit code (negative: signal), its answer."""
     read, write = os.pipe()
@@ -237,6 +268,7 @@ class World:
             sigkill_of: The case's name in the catalogue: the attempt that is killed is a fresh
                 interpreter, and dies of SIGKILL.
         """
+        warm()
         handle, name = tempfile.mkstemp(dir=self.folder)
         os.close(handle)
         return _Living(self, case, Path(name), kill, sigkill_of).live()
