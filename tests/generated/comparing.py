@@ -50,6 +50,8 @@ def shape(event: Event) -> str:
             part.get(key, {}).pop("id", None)
     if event.author == "user":  # the answers of one branch, in any order
         content.get("parts", []).sort(key=lambda part: json.dumps(part, sort_keys=True))
+    actions = event.actions.model_dump(mode="json", exclude_none=True)
+    asked = actions.pop("requested_tool_confirmations", {})  # by call id
     told = [
         event.author,
         event.node_info.path,
@@ -59,7 +61,8 @@ def shape(event: Event) -> str:
         event.output,
         event.error_code,
         event.error_message,
-        event.actions.model_dump(mode="json", exclude_none=True),
+        actions,
+        sorted(json.dumps(one, sort_keys=True) for one in asked.values()),
         len(event.long_running_tool_ids or ()),
     ]
     return without_ids(json.dumps(told, sort_keys=True, default=str))
