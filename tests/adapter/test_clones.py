@@ -11,7 +11,7 @@ from google.adk.agents import BaseAgent
 from google.adk.workflow import BaseNode, Workflow
 
 from durable_adk import App
-from durable_adk.adk import _seam, check
+from durable_adk.adk import _seam, tree
 from durable_adk.testing import memory_client
 from tests.faults.catalogue import CASES
 from tests.support.lives import Ledger, default_answer
@@ -19,7 +19,7 @@ from tests.support.lives import Ledger, default_answer
 
 def walk(root: BaseNode) -> list[BaseNode]:
     """The root and every node declared below it."""
-    return [node for node, _path in check.nodes(root, root.name, set())]
+    return list(tree.walk(root))
 
 
 def snapshot(root: BaseNode) -> list[Any]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.agents import BaseAgent, LlmAgent, SequentialAgent
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import RequestInput
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.runners import Runner
+from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
@@ -21,11 +25,15 @@ from google.adk.workflow import START, BaseNode, FunctionNode, RetryConfig, Work
 from google.genai import types
 from pydantic import BaseModel
 
+from durable_adk import App
 from durable_adk.adk import _seam
 from durable_adk.adk.install import install
 from durable_adk.adk.scripted_model import calls, says
 from durable_adk.errors import ConfigError
+from durable_adk.testing import memory_client
 from tests.adapter.stock import Stock, agent, confirmed, user
+
+CONFIG = {"features": {"durable_workflow": True}}
 
 
 @pytest.fixture
@@ -320,7 +328,122 @@ async def test_a_wrapped_generator_may_be_closed_by_another_task() -> None:
     await asyncio.create_task(run.aclose())
 
 
+REFUSAL = r"google-adk 2\.\d+.*{}.*2\.13\.0"
+
+
 def test_a_missing_point_refuses_with_installed_and_tested_versions(monkeypatch) -> None:
     monkeypatch.setattr(_seam, "INTERCEPTED", (*_seam.INTERCEPTED, (BaseNode, "no_such_point")))
-    with pytest.raises(ConfigError, match=r"google-adk 2\.\d+.*no_such_point.*2\.13\.0"):
+    with pytest.raises(ConfigError, match=REFUSAL.format("no_such_point")):
         _seam._check()
+
+
+@pytest.mark.parametrize(
+    ("module", "gone"),
+    [
+        ("google.adk.workflow._tool_node", "_ToolNode"),
+        ("google.adk.workflow._dynamic_node_scheduler", None),
+    ],
+)
+def test_a_private_module_or_name_that_is_gone_refuses_every_app(
+    module: str, gone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if gone is None:
+        monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.delattr(module)
+    else:
+        monkeypatch.delattr(f"{module}.{gone}")
+    seam = importlib.util.spec_from_file_location("seam_of_another_adk", _seam.__file__)
+    assert seam is not None and seam.loader is not None
+    with pytest.raises(ConfigError, match=REFUSAL.format(gone or module.rpartition(".")[2])):
+        seam.loader.exec_module(importlib.util.module_from_spec(seam))
+
+
+def pay(cents: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+def in_a_tool(**fields: Any) -> LlmAgent:
+    """An agent whose tool runs another one."""
+    inner = agent("inner", says("hello"), description="inner", **fields)
+    return agent("root", calls(("inner", {"request": "x"})), says("done"), tools=[AgentTool(inner)])
+
+
+def waiting_sequence() -> Workflow:
+    sequence = SequentialAgent(name="seq", sub_agents=[agent("a", says("a"))])
+    return Workflow(name="flow", edges=[(START, sequence)])
+
+
+NEEDED: dict[str, tuple[Any, Callable[[], BaseNode], Callable[[], BaseNode]]] = {
+    "the tool for a single turn": (
+        _seam.SINGLE_TURN_TOOL,
+        lambda: in_a_tool(tools=[confirmed(pay)]),
+        in_a_tool,
+    ),
+    "where to go on": (
+        _seam.FIND_AGENT_TO_RUN,
+        lambda: SequentialAgent(name="seq", sub_agents=[agent("a", says("a"))]),
+        lambda: agent("root", says("hello")),
+    ),
+    "how an invocation begins": (
+        _seam.NEW_INVOCATION_CONTEXT,
+        lambda: SequentialAgent(name="seq", sub_agents=[agent("a", says("a"))]),
+        lambda: agent("root", says("hello"), sub_agents=[agent("a", says("a"), description="a")]),
+    ),
+    "to be entered again": (
+        _seam.RERUN_ON_RESUME,
+        waiting_sequence,
+        lambda: agent("root", says("hello")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+async def test_what_a_remedy_needs_and_is_gone_refuses_the_apps_that_need_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, needing, other = NEEDED[name]
+    exists = _seam.Private.exists
+    monkeypatch.setattr(_seam.Private, "exists", lambda self: self != private and exists(self))
+    client = memory_client()
+    with pytest.raises(ConfigError, match=REFUSAL.format(re.escape(private.path))):
+        await App("refused", root_agent=needing(), config=CONFIG, mongodb=client).invoke(
+            user_id="u", message="go"
+        )
+    assert await client.list_database_names() == []
+    async with App("runs", root_agent=other(), config=CONFIG, mongodb=memory_client()) as app:
+        out = await app.invoke(user_id="u", message="go")
+    assert out.status == "completed"
+
+
+@pytest.mark.parametrize("private", [one for one, _needs, _other in NEEDED.values()], ids=str)
+def test_a_name_that_is_gone_is_noticed(private: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert private.exists()
+    assert not _seam.Private(private.module, f"{private.path}_of_old").exists()
+    assert not _seam.Private(f"{private.module}_of_old", private.path).exists()
+    with pytest.raises(ConfigError, match=REFUSAL.format("_of_old")):
+        _seam.Private(private.module, f"{private.path}_of_old").get()
+
+
+async def test_a_tool_made_at_run_time_that_needs_what_is_gone_ends_the_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not an error text for the model: the topology does not show what a toolset lists."""
+    asked: list[int] = []
+
+    class Tools(BaseToolset):
+        async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+            inner = agent("inner", says("hello"), description="inner", tools=[confirmed(pay)])
+            return [AgentTool(inner)]
+
+    root = agent("root", calls(("inner", {"request": "x"})), says("done"), tools=[Tools()])
+    model: Any = root.model
+    model.on_call = asked.append
+    gone = _seam.Private("google.adk.tools.agent_tool", "_NoLongerThere")
+    monkeypatch.setattr(_seam, "SINGLE_TURN_TOOL", gone)
+    async with App("late", root_agent=root, config=CONFIG, mongodb=memory_client()) as app:
+        out = await app.invoke(user_id="u", message="go")
+    assert out.status == "failed" and out.error is not None
+    assert out.error.type == "ConfigError"
+    assert re.search(REFUSAL.format("_NoLongerThere"), f"{out.error.message} {out.error.remedy}")
+    assert asked == [0]

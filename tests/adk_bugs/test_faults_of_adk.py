@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from google.adk.events import Event, RequestInput
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 from google.genai import types
 
 from durable_adk.adk.scripted_model import calls, says
 from tests.adapter.stock import Stock, agent, confirmed, user
+
+pytestmark = pytest.mark.usefixtures("inert")
 
 
 def flow_with_two_branches(ledger: list[str]) -> Workflow:

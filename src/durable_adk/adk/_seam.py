@@ -8,41 +8,49 @@ the point, or keeps the value somewhere else.
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from google.adk.agents import BaseAgent, LlmAgent
-from google.adk.agents.context import Context
-from google.adk.agents.invocation_context import InvocationContext
-from google.adk.agents.readonly_context import ReadonlyContext
-from google.adk.apps import compaction as _compaction
-from google.adk.apps.base_events_summarizer import BaseEventsSummarizer
-from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
-from google.adk.events import Event
-from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
-from google.adk.flows.llm_flows.extensions import _code_execution
-from google.adk.flows.llm_flows.tools import _batch_executor, _caller
-from google.adk.models import BaseLlm
-from google.adk.platform import time as platform_time
-from google.adk.platform import uuid as platform_uuid
-from google.adk.runners import Runner
-from google.adk.tools._node_tool import NodeTool as NodeTool
-from google.adk.tools.agent_tool import AgentTool, _SingleTurnAgentTool
-from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
-from google.adk.tools.function_tool import FunctionTool
-from google.adk.workflow import BaseNode, FunctionNode, JoinNode, Workflow, _dynamic_node_scheduler
-from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
-from google.adk.workflow._parallel_worker import _ParallelWorker
-from google.adk.workflow._tool_node import _ToolNode
-from google.adk.workflow.utils import _retry_utils
+from durable_adk.adk import versions
 
-from durable_adk.errors import ConfigError
-
-TESTED = ("2.13.0",)
+try:
+    from google.adk.agents import BaseAgent, LlmAgent
+    from google.adk.agents.context import Context
+    from google.adk.agents.invocation_context import InvocationContext
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.apps import compaction as _compaction
+    from google.adk.apps.base_events_summarizer import BaseEventsSummarizer
+    from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
+    from google.adk.auth.auth_credential import AuthCredentialTypes
+    from google.adk.auth.auth_tool import AuthConfig
+    from google.adk.events import Event
+    from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+    from google.adk.flows.llm_flows.extensions import _code_execution
+    from google.adk.flows.llm_flows.tools import _batch_executor, _caller
+    from google.adk.models import BaseLlm
+    from google.adk.platform import time as platform_time
+    from google.adk.platform import uuid as platform_uuid
+    from google.adk.tools._node_tool import NodeTool as NodeTool
+    from google.adk.tools.agent_tool import AgentTool
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.base_toolset import BaseToolset
+    from google.adk.tools.function_tool import FunctionTool
+    from google.adk.workflow import (
+        BaseNode,
+        FunctionNode,
+        JoinNode,
+        Workflow,
+        _dynamic_node_scheduler,
+    )
+    from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
+    from google.adk.workflow._parallel_worker import _ParallelWorker
+    from google.adk.workflow._tool_node import _ToolNode
+    from google.adk.workflow.utils import _retry_utils
+except ImportError as error:  # a module or a name of this list is gone
+    raise versions.unfit(because=str(error.msg).partition(" (")[0]) from error
 
 INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (BaseNode, "run"),
@@ -61,9 +69,6 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
 
-OVERRIDDEN: tuple[str, ...] = ("_find_agent_to_run", "_new_invocation_context")
-"""Methods of ``Runner`` that an attempt's runner overrides."""
-
 _CONTEXT_FIELDS = frozenset(
     {
         "_event_actions",
@@ -81,21 +86,54 @@ def _check() -> None:
     missing = [
         f"{owner.__name__}.{name}" for owner, name in INTERCEPTED if not hasattr(owner, name)
     ]
-    missing += [f"Runner.{name}" for name in OVERRIDDEN if not hasattr(Runner, name)]
     missing += [
         f"Context.{name}" for name in _CONTEXT_FIELDS - set(Context.__init__.__code__.co_names)
     ]
     missing += [] if hasattr(BaseTool, "_defers_response") else ["BaseTool._defers_response"]
     if missing:
-        installed = importlib.metadata.version("google-adk")
-        raise ConfigError(
-            f"google-adk {installed}",
-            f"has no {', '.join(sorted(missing))}",
-            f"Install a version this release was tested with: {', '.join(TESTED)}.",
-        )
+        raise versions.lacks(missing)
 
 
 _check()
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """A name that one remedy needs (``adk/_patches``): without it only some apps are refused."""
+
+    module: str
+    path: str
+
+    def exists(self) -> bool:
+        try:
+            self._find()
+        except (AttributeError, ImportError):
+            return False
+        return True
+
+    def get(self) -> Any:
+        """What has the name.
+
+        Raises:
+            ConfigError: nothing has.
+        """
+        try:
+            return self._find()
+        except (AttributeError, ImportError) as error:
+            raise versions.lacks([self.path]) from error
+
+    def _find(self) -> Any:
+        found: Any = importlib.import_module(self.module)
+        for name in self.path.split("."):
+            fields = getattr(found, "model_fields", {})
+            found = fields[name] if name in fields else getattr(found, name)
+        return found
+
+
+SINGLE_TURN_TOOL = Private("google.adk.tools.agent_tool", "_SingleTurnAgentTool")
+FIND_AGENT_TO_RUN = Private("google.adk.runners", "Runner._find_agent_to_run")
+NEW_INVOCATION_CONTEXT = Private("google.adk.runners", "Runner._new_invocation_context")
+RERUN_ON_RESUME = Private("google.adk.workflow", "BaseNode.rerun_on_resume")
 
 Step = Callable[..., AsyncGenerator[Event, None]]
 """An async generator method of ADK that yields events."""
@@ -158,8 +196,13 @@ def enqueue(invocation: InvocationContext, event: Event) -> Awaitable[None]:
 
 
 def as_single_turn(tool: AgentTool) -> BaseTool:
-    """The tool that runs the same agent in the caller's session, as a single-turn sub-agent."""
-    return _SingleTurnAgentTool(tool.agent)
+    """The tool that runs the same agent in the caller's session, as a single-turn sub-agent.
+
+    Raises:
+        ConfigError: this ADK has no such tool.
+    """
+    made: BaseTool = SINGLE_TURN_TOOL.get()(tool.agent)
+    return made
 
 
 def asks_first(tool: FunctionTool) -> bool:
@@ -203,6 +246,12 @@ def tool_of(node: BaseNode) -> BaseTool | None:
     return node.tool if isinstance(node, _ToolNode) else None
 
 
+_NOBODY_IS_ASKED = (
+    AuthCredentialTypes.API_KEY,
+    AuthCredentialTypes.HTTP,
+    AuthCredentialTypes.SERVICE_ACCOUNT,
+)
+
 _ELSEWHERE = {
     "RemoteA2aAgent": "remote agent",
     "ManagedAgent": "managed agent",
@@ -229,13 +278,35 @@ def transfers(agent: LlmAgent) -> bool:
 
 
 def asks_for_credentials(thing: object) -> bool:
-    """Whether a node, a tool or a toolset is gated by a credential that the user must give."""
+    """Whether a node, a tool or a toolset is gated by a credential that the user must give.
+
+    One that has a key, a token or a service account of its own asks nobody.
+    """
     if isinstance(thing, FunctionNode):
         return thing.auth_config is not None
     if isinstance(thing, _ToolNode):
-        return asks_for_credentials(thing.tool)
-    held = (getattr(thing, "_auth_config", None), getattr(thing, "_credentials_manager", None))
-    return any(one is not None for one in held)
+        return any(isinstance(one, AuthConfig) for one in _auth_of(thing.tool))
+    return any(map(_is_for_the_user, _auth_of(thing)))
+
+
+def _auth_of(thing: object) -> Iterator[object]:
+    """What tools and toolsets of ADK keep of how they are authorized."""
+    manager = getattr(thing, "_credentials_manager", None)
+    for holder in (thing, manager):
+        for name in ("_auth_config", "_credentials_config", "credentials_config"):
+            yield getattr(holder, name, None)
+
+
+def _is_for_the_user(auth: object) -> bool:
+    if not isinstance(auth, AuthConfig):  # of Google's own tools
+        return getattr(auth, "client_id", None) is not None
+    given = auth.raw_auth_credential
+    if given is not None and given.auth_type in _NOBODY_IS_ASKED:
+        return False
+    scheme = auth.auth_scheme
+    if getattr(getattr(scheme, "flows", None), "clientCredentials", None) is not None:
+        return False
+    return "client_credentials" not in (getattr(scheme, "grant_types_supported", None) or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

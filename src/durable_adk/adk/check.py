@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from google.adk.agents import BaseAgent, LlmAgent
-from google.adk.tools.agent_tool import AgentTool
+from google.adk.agents import LlmAgent
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.workflow import START, BaseNode
+from google.adk.workflow import BaseNode
 
-from durable_adk.adk import _seam
+from durable_adk.adk import _patches, _seam, tree
+from durable_adk.adk._patches import transfers_processed_twice
 from durable_adk.errors import ConfigError, UnsupportedNode
 
 
@@ -19,7 +18,7 @@ def check_root(root: object, adk_app: Any = None) -> None:
     """Walk the topology.
 
     Raises:
-        ConfigError: the root is no node.
+        ConfigError: the root is no node, or the installed ADK lacks what a remedy needs.
         UnsupportedNode: the first part that cannot be made durable.
     """
     if not isinstance(root, BaseNode):
@@ -34,6 +33,7 @@ def check_root(root: object, adk_app: Any = None) -> None:
             instead="use mode='chat' or mode='task', or make it a node of a Workflow",
         )
     check_tree(root, root.name)
+    _patches.check(root)
 
 
 def check_tree(root: BaseNode, path: str) -> None:
@@ -42,33 +42,8 @@ def check_tree(root: BaseNode, path: str) -> None:
     Raises:
         UnsupportedNode: with node path, reason, alternative.
     """
-    for node, at in nodes(root, path, set()):
+    for node, at in tree.nodes(root, path, set()):
         check_node(node, at)
-
-
-def nodes(node: BaseNode, path: str, seen: set[int]) -> Iterator[tuple[BaseNode, str]]:
-    """The root and what is declared below it, tools included, each once."""
-    if node is START or node.name == START.name or id(node) in seen:
-        return
-    seen.add(id(node))
-    yield node, path
-    for child in children_of(node):
-        yield from nodes(child, f"{path}/{child.name}", seen)
-
-
-def children_of(node: BaseNode) -> list[BaseNode]:
-    """The nodes that are declared directly below one, those inside of its tools included."""
-    below: list[BaseNode] = list(_seam.static_children(node))
-    if isinstance(node, BaseAgent):
-        below += node.sub_agents
-    for tool in getattr(node, "tools", None) or ():
-        if isinstance(tool, AgentTool):
-            below.append(tool.agent)
-        elif isinstance(tool, _seam.NodeTool):
-            below.append(tool.node)
-        elif isinstance(tool, BaseNode):
-            below.append(tool)
-    return below
 
 
 def check_node(node: BaseNode, path: str) -> None:
@@ -84,34 +59,31 @@ def check_node(node: BaseNode, path: str) -> None:
             because=f"a {remote} does its work where nothing of it can be recorded",
             instead="call it from a tool: the call is then recorded as one",
         )
-    if isinstance(node, LlmAgent) and node.mode == "single_turn" and _seam.transfers(node):
-        raise UnsupportedNode(
-            path,
-            because="it runs for a single turn, and ADK then enters the target of a transfer twice",
-            instead="set mode='chat' on the agent that has sub_agents, or mode='single_turn' or"
-            " 'task' on its sub_agents",
-        )
+    transfers_twice = transfers_processed_twice.refusal(node, path)
+    if transfers_twice is not None:
+        raise transfers_twice
     if _seam.asks_for_credentials(node):
-        raise UnsupportedNode(
-            path,
-            because="it asks for a credential, and no encryption key is configured",
-            instead="give it its credential, or a credential service",
-        )
+        raise credential(path)
     for tool in getattr(node, "tools", None) or ():
         if _seam.asks_for_credentials(tool):
-            raise UnsupportedNode(
-                path,
-                because=f"its tool {getattr(tool, 'name', type(tool).__name__)} asks for a"
-                " credential, and no encryption key is configured",
-                instead="give the tool its credential, or a credential service",
-            )
+            raise credential(path, getattr(tool, "name", type(tool).__name__))
+
+
+def credential(path: str, tool: str = "") -> UnsupportedNode:
+    """Why a node, or a tool of it, that asks for a credential is refused."""
+    return UnsupportedNode(
+        path,
+        because=f"{f'its tool {tool}' if tool else 'it'} asks for a credential, and no encryption"
+        " key is configured",
+        instead="give it an API key, a token or a service account of its own",
+    )
 
 
 def tool_names(root: BaseNode) -> set[str]:
     """Names of the tools that the topology shows (toolsets may have more), and of the classes of
     code executors."""
     names: set[str] = set()
-    for node, _path in nodes(root, root.name, set()):
+    for node, _path in tree.nodes(root, root.name, set()):
         executor = getattr(node, "code_executor", None)
         if executor is not None:
             names.add(type(executor).__name__)
@@ -127,6 +99,6 @@ def has_toolsets(root: BaseNode) -> bool:
     """Whether some agent's tools are only known when they are listed."""
     return any(
         not isinstance(tool, BaseTool) and not callable(tool)
-        for node, _path in nodes(root, root.name, set())
+        for node, _path in tree.nodes(root, root.name, set())
         for tool in getattr(node, "tools", ())
     )

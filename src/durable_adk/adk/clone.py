@@ -13,7 +13,7 @@ from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.workflow import START, BaseNode, Workflow
 
 from durable_adk.adk import _seam
-from durable_adk.adk._patches import agent_tool_waits
+from durable_adk.adk._patches import agent_tool_waits, answer_as_output
 
 
 def clone_tree(root: BaseNode) -> BaseNode:
@@ -27,7 +27,7 @@ def ready(built: BaseNode) -> BaseNode:
     ADK has cloned an ``LlmAgent`` already. Other agents, and workflows, are still the user's.
     """
     if isinstance(built, LlmAgent):
-        _resume_where_asked(built)
+        answer_as_output.resume_where_asked(built)
         return built
     if isinstance(built, BaseAgent | Workflow):
         return clone_tree(built)
@@ -42,19 +42,13 @@ def _clone(node: BaseNode, made: dict[int, BaseNode]) -> BaseNode:
     copy: BaseNode
     if isinstance(node, BaseAgent):
         copy = node.clone()
-        _resume_where_asked(copy)
+        answer_as_output.resume_where_asked(copy)
     elif isinstance(node, Workflow):
         copy = _with_graph(node, made)
     else:
         copy = agent_tool_waits.in_node(node.model_copy())
     made[id(node)] = copy
     return copy
-
-
-def _resume_where_asked(agent: BaseAgent) -> None:
-    agent.rerun_on_resume = True
-    for sub_agent in agent.sub_agents:
-        _resume_where_asked(sub_agent)
 
 
 def _with_graph(workflow: Workflow, made: dict[int, BaseNode]) -> Workflow:

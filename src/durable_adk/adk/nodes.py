@@ -21,9 +21,10 @@ from google.genai import types
 
 from durable_adk.adk import _seam, check, clone, topology
 from durable_adk.adk import events as stored
+from durable_adk.adk._patches import interrupts_below_tools, two_runs_at_one_place
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
-from durable_adk.errors import NotStorable, UnsupportedNode
+from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, RecordStatus
 
@@ -59,9 +60,9 @@ async def _durable(
     if left is not None:
         _seam.restore_result(ctx, _result_from(left), same_step=False)
         return
-    place = (invocation.invocation_id, ctx.node_path, invocation.branch)
+    place = two_runs_at_one_place.place_of(ctx)
     if place in stage.active:
-        await stage.attempt.halt(_same_place(ctx.node_path))
+        await stage.attempt.halt(two_runs_at_one_place.refusal(ctx))
     stage.active.add(place)
     scope = Scope(
         stage=stage,
@@ -87,15 +88,6 @@ async def _durable(
         stage.active.discard(place)
 
 
-def _same_place(node_path: str) -> UnsupportedNode:
-    return UnsupportedNode(
-        node_path,
-        because="two runs of it are active at once on one branch, and each would take the answers"
-        " of the other",
-        instead="give each its own branch: run_node(..., use_sub_branch=True)",
-    )
-
-
 async def _orchestrate(
     body: AsyncGenerator[Event, None], scope: Scope, node: BaseNode, ctx: Context, _input: Any
 ) -> AsyncGenerator[Event, None]:
@@ -104,8 +96,7 @@ async def _orchestrate(
             async for event in events:
                 yield event
     except _seam.NodeInterruptedError:
-        # ADK leaves the ids of a wait below a tool on the tool's context only.
-        _seam.interrupts_of(ctx).update(scope.interrupts)
+        interrupts_below_tools.pass_on(ctx, scope.interrupts)
         raise
     if not _seam.interrupts_of(ctx):
         _finish(scope, ctx)
@@ -144,7 +135,7 @@ async def _leaf(
                 yield event
         payload = codec.encode(_left(scope, ctx), where=ctx.node_path)
     except _seam.NodeInterruptedError:
-        _seam.interrupts_of(ctx).update(scope.interrupts)
+        interrupts_below_tools.pass_on(ctx, scope.interrupts)
         raise
     except (asyncio.CancelledError, GeneratorExit):
         await attempt.cancelled(admitted)
@@ -244,10 +235,10 @@ def wrap_build(adk_build: Any) -> Any:
             return built
         try:
             check.check_tree(built, f"{scope.node_path or scope.name}/{built.name}".lstrip("/"))
-        except UnsupportedNode as error:
+            return clone.ready(built)
+        except ConfigError as error:
             scope.stage.attempt.stop(error)  # whoever catches it: the attempt is over
             raise
-        return clone.ready(built)
 
     return build_node
 

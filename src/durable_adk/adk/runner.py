@@ -13,6 +13,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.runners import Runner
 from google.adk.sessions import Session
 
+from durable_adk.adk._patches import new_invocations_of_composites, resume_at_the_asker
 from durable_adk.adk.scope import current
 
 
@@ -22,19 +23,11 @@ class AttemptRunner(Runner):
     def _new_invocation_context(
         self, session: Session, *, invocation_id: str | None = None, **kwargs: Any
     ) -> InvocationContext:
-        scope = current()
-        if invocation_id is None and scope is not None and scope.kind == "root":
-            invocation_id = scope.stage.invocation_id
+        invocation_id = invocation_id or new_invocations_of_composites.ours()
         return super()._new_invocation_context(session, invocation_id=invocation_id, **kwargs)
 
     def _find_agent_to_run(self, session: Session, root_agent: BaseAgent) -> BaseAgent:
         scope = current()
-        if scope is None:
-            return super()._find_agent_to_run(session, root_agent)
-        ours = scope.stage.invocation_id
-        first = next(
-            (i for i, event in enumerate(session.events) if event.invocation_id == ours),
-            len(session.events),
-        )
-        before = session.model_copy(update={"events": session.events[:first]})
-        return super()._find_agent_to_run(before, root_agent)
+        if scope is not None:
+            session = resume_at_the_asker.events_before(session, scope.stage.invocation_id)
+        return super()._find_agent_to_run(session, root_agent)

@@ -18,7 +18,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam
+from durable_adk.adk import _seam, check
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
 from durable_adk.adk.scope import Scope, bound, current
@@ -166,6 +166,8 @@ async def _recorded(
             with bound(scope):
                 agent_tool_waits.note_options(tool, context)
                 result = await adk_call(run, args, context)
+            if context.actions.requested_auth_configs:
+                await attempt.halt(check.credential(agent.node_path, tool.name))
             left = {"result": result, **_left(before, context, scope)}
             payload = codec.encode(left, where=f"{tool.name} result")
         except asyncio.CancelledError:

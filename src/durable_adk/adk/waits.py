@@ -1,12 +1,7 @@
-"""ADK's wait events to waits, and answers to the events that resume them.
-
-One user event per branch: ADK stamps a message with one branch, and in one message the answers
-of all other branches are lost.
-"""
+"""ADK's wait events to waits, and answers to the events that resume them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +9,8 @@ from typing import Any
 from google.adk.events import Event
 from google.genai import types
 
-from durable_adk.adk import paths
+from durable_adk.adk import check, paths
+from durable_adk.adk._patches import answers_of_branches, answers_that_look_like_json
 from durable_adk.adk.stage import Shown, Stage
 from durable_adk.adk.tools import describe
 from durable_adk.errors import UnsupportedNode
@@ -107,11 +103,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     call = asked.call
     args = call.args or {}
     if call.name == WaitKind.CREDENTIAL.value:
-        raise UnsupportedNode(
-            asked.event.node_info.path or asked.path,
-            because="it asks for a credential, which would be stored as plain text",
-            instead="give the tool its credential, or a credential service",
-        )
+        raise check.credential(asked.event.node_info.path or asked.path)
     if call.name == WaitKind.CONFIRMATION.value:
         about = args.get("originalFunctionCall") or {}
         shows = args.get("toolConfirmation") or {}
@@ -152,20 +144,18 @@ def _segment(stage: Stage, path: str, call_id: str) -> str:
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
     """The user events that carry the answers: one per branch, in frontier order."""
-    groups: dict[tuple[str | None, str | None], list[AnsweredWait]] = {}
     for one in answered:
-        groups.setdefault((one.wait.branch, one.wait.isolation_scope), []).append(one)
         _remember(stage, one.wait)
     return [
         Event(
             invocation_id=stage.invocation_id,
             author="user",
-            branch=branch,
-            isolation_scope=isolation_scope,
+            branch=group[0].wait.branch,
+            isolation_scope=group[0].wait.isolation_scope,
             timestamp=max(one.answer.at for one in group) / 1000,
             content=types.Content(role="user", parts=[_part(one) for one in group]),
         )
-        for (branch, isolation_scope), group in groups.items()
+        for group in answers_of_branches.by_branch(answered)
     ]
 
 
@@ -195,6 +185,5 @@ def _response(wait: WaitRequest, value: Any) -> dict[str, Any]:
     if wait.kind is WaitKind.CONFIRMATION:
         return {"confirmed": value["confirmed"], "payload": value.get("payload")}
     if wait.call_name == WaitKind.INPUT.value:
-        # ADK decodes text that looks like JSON: only encoded once does every value arrive as sent.
-        return {"result": json.dumps(value)}
+        return answers_that_look_like_json.as_response(value)
     return value if isinstance(value, dict) else {"result": value}

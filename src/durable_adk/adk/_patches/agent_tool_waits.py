@@ -1,9 +1,8 @@
 """A wait inside an ``AgentTool`` becomes an error text for the model that called it.
 
-Symptom: the tool runs its agent in a private runner whose session is thrown away, so what the
-agent asks can never be answered. Remedy: a tool whose agent can wait runs it as ADK runs a
-single-turn sub-agent, in the session and on a branch of its own. A tool whose agent cannot wait
-stays as it is.
+The tool runs its agent in a private runner whose session is thrown away, so what the agent asks
+can never be answered. A tool whose agent can wait runs it, in an attempt, as ADK runs a single-turn
+sub-agent, in the session and on a branch of its own. A tool whose agent cannot wait stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import BaseNode
 
-from durable_adk.adk import _seam
+from durable_adk.adk import _seam, tree
+from durable_adk.adk._patches.patch import Patch
 
 
 def stand_in(tool: BaseTool) -> BaseTool:
@@ -64,3 +64,25 @@ def _tool_can_wait(tool: Any) -> bool:
     if callable(tool):
         return _seam.takes_context(FunctionTool(tool))
     return True
+
+
+def for_a_single_turn(node: BaseNode) -> list[BaseAgent]:
+    """The agents in tools of a node that an attempt runs this way."""
+    tools = (*(getattr(node, "tools", None) or ()), _seam.tool_of(node))
+    return [tool.agent for tool in tools if type(tool) is AgentTool and can_wait(tool.agent)]
+
+
+def _needs_stand_in(root: BaseNode) -> bool:
+    return any(for_a_single_turn(node) for node in tree.walk(root))
+
+
+PATCH = Patch(
+    symptom="What an agent in an `AgentTool` asks is lost: an error text goes to the model that"
+    " called the tool.",
+    target="`adk/tools.py`, `adk/clone.py`: the tool runs its agent as a single-turn sub-agent, if"
+    " that can wait",
+    proof="test_a_wait_inside_an_agent_tool_becomes_text_for_the_model",
+    until="ADK suspends the outer run for a wait inside an `AgentTool`",
+    needs=(_seam.SINGLE_TURN_TOOL,),
+    needed_by=_needs_stand_in,
+)

@@ -1,0 +1,62 @@
+"""A tool that waits cancels the tools that run beside it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from durable_adk.adk._patches.patch import Patch
+from durable_adk.adk.scope import Scope
+
+PATCH = Patch(
+    symptom="Of two parallel tools one asks: the other is cancelled in the middle, and runs again"
+    " after the answer.",
+    target="`adk/tools.py`: a tool body that is interrupted waits until those beside it have ended",
+    proof="test_a_tool_beside_one_that_asks_is_cancelled_and_runs_again",
+    until="ADK lets parallel tools end before it suspends",
+)
+
+
+LOOKS = 50
+"""How many turns of the event loop must pass without a body: what one leaves needs a few to become
+an event, or to lead to the next one."""
+
+
+class Body:
+    """A body of a tool or a model that runs, its record included. An interrupt is held back until
+    none runs that it would end.
+
+    ADK cancels what runs beside a tool that is interrupted, in every agent up to the node run or
+    the tool around them; their bodies would run again later.
+    """
+
+    def __init__(self, agent: Scope) -> None:
+        self._around = [agent]
+        while self._around[-1].kind == "agent" and self._around[-1].parent is not None:
+            self._around.append(self._around[-1].parent)
+        self._runs = False
+
+    def __enter__(self) -> Body:
+        self._runs = True
+        for scope in self._around:
+            scope.bodies += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._runs:
+            self._runs = False
+            for scope in self._around:
+                scope.bodies -= 1
+                scope.body_ended.set()
+
+    async def hold(self, interrupts: set[str]) -> None:
+        for scope in self._around:
+            scope.interrupts |= interrupts
+        self.__exit__()  # one that waits holds up no other that waits
+        outermost, quiet = self._around[-1], 0
+        while quiet < LOOKS:
+            quiet = 0 if outermost.bodies else quiet + 1
+            if outermost.bodies:
+                outermost.body_ended.clear()
+                await outermost.body_ended.wait()
+            else:
+                await asyncio.sleep(0)
