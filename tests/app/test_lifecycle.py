@@ -235,7 +235,8 @@ async def test_what_cannot_be_durable_is_refused_before_anything_is_stored(
     make_app: MakeApp, stored: Callable[[Any], Any]
 ) -> None:
     client = memory_client()
-    inner = agents.talker(name="inner", mode="single_turn")
+    below = agents.talker(name="below", description="below")
+    inner = agents.talker(name="inner", mode="single_turn", sub_agents=[below])
     root = agents.talker(name="root", sub_agents=[inner])
     with pytest.raises(UnsupportedNode, match="root/inner"):
         await make_app(root, mongodb=client).invoke(user_id="u", message="hi")

@@ -7,12 +7,13 @@ import threading
 from typing import Any
 
 import pytest
-from google.adk.agents import RunConfig
+from google.adk.agents import LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode
 from google.adk.apps import App as AdkApp
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.runners import InMemoryRunner, Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
@@ -25,7 +26,7 @@ from durable_adk import (
     InvalidAnswer,
     NotFound,
 )
-from durable_adk.testing import memory_client, says
+from durable_adk.testing import ScriptedModel, calls, memory_client, says
 from tests.app import agents
 from tests.app.conftest import ON, MakeApp
 
@@ -481,3 +482,62 @@ def test_the_synchronous_run_works_and_may_be_repeated(replica_set_uri: str, dat
         events = list(runner.run(user_id="u", session_id="s", new_message=text()))
         assert shape(events)[-1] == ("talker", None, ["hello"])
     assert threading.active_count() == before
+
+
+def _committee(ledger: list[str]) -> LlmAgent:
+    """Asks a committee with a tool that returns at once, and pays when the answer has come."""
+
+    def ask_committee(project: str) -> dict[str, str]:
+        """Ask."""
+        ledger.append("ask")
+        return {"status": "pending"}
+
+    def pay(project: str) -> str:
+        """Pay."""
+        ledger.append("pay")
+        return "paid"
+
+    def choose(request: Any, _turn: int) -> Any:
+        last = request.contents[-1].parts[0].function_response
+        if last is None:
+            return calls(("ask_committee", {"project": "choir"}))
+        if last.name == "pay":
+            return says("paid")
+        if last.response["status"] == "pending":
+            return says("the committee is asked")
+        return calls(("pay", {"project": "choir"}))
+
+    tools = [LongRunningFunctionTool(ask_committee), pay]
+    helper = LlmAgent(
+        name="helper", description="helper", model=ScriptedModel(script=choose), tools=tools
+    )
+    move = calls(("transfer_to_agent", {"agent_name": "helper"}))
+    return LlmAgent(name="root", model=ScriptedModel(script=[move]), sub_agents=[helper])
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_later_result_of_a_long_running_tool_is_a_message_of_its_own(durable: bool) -> None:
+    """As in plain ADK: the tool returned a value, so the turn ended and no wait is open."""
+    ledger: list[str] = []
+    client, sessions = memory_client(), InMemorySessionService()
+
+    def runner() -> Any:
+        named = {"agent": _committee(ledger), "app_name": "grants", "auto_create_session": True}
+        if durable:
+            return DurableRunner(**named, mongodb=client)
+        return Runner(**named, session_service=sessions)
+
+    async def send(part: types.Part) -> list[Any]:
+        async with runner() as one:  # a new one for each message
+            content = types.Content(role="user", parts=[part])
+            named = {"user_id": "u", "session_id": "s", "new_message": content}
+            return [event async for event in one.run_async(**named)]
+
+    events = await send(types.Part(text="fund the choir"))
+    asked = next(c for e in events for c in e.get_function_calls() if c.name == "ask_committee")
+    assert ledger == ["ask"]
+    late = types.FunctionResponse(id=asked.id, name=asked.name, response={"status": "approved"})
+    events = await send(types.Part(function_response=late))
+    assert ledger == ["ask", "pay"]
+    assert [e.author for e in events] == ["helper"] * len(events)
+    assert events[-1].content.parts[0].text == "paid"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from google.adk.agents import LlmAgent, SequentialAgent
+from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.events import RequestInput
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.workflow import START, FunctionNode, Workflow
@@ -121,6 +121,23 @@ def agent_tool_of_a_sequence_asks(ledger: Ledger) -> LlmAgent:
     parts = [payer(ledger, "a", 1), tail(ledger)]
     seq = SequentialAgent(name="seq", description="seq", sub_agents=parts)
     return calling(ledger, "seq", tools=[AgentTool(seq)])
+
+
+def single_turn_asks_beside_a_branch(ledger: Ledger) -> ParallelAgent:
+    """One branch asks below a tool while the model of another takes its time, three times."""
+    tools = Tools(ledger)
+    asks = calling(ledger, "inner", sub_agents=[asking_agent(ledger, mode="single_turn")])
+    works = agent(
+        ledger,
+        "works",
+        calls(("slow", {"q": "1"})),
+        calls(("slow", {"q": "2"})),
+        says("worked"),
+        tools=[tools.slow],
+    )
+    model: Any = works.model
+    model.delay = 0.05
+    return ParallelAgent(name="par", sub_agents=[asks, works])
 
 
 def single_turn(ledger: Ledger) -> LlmAgent:
@@ -313,6 +330,13 @@ SHAPES = {
         build=single_turn_asks_in_a_node,
         feature='`mode="single_turn"` with waits inside',
         waits=(1,),
+    ),
+    "single turn that asks beside a branch": Shape(
+        build=single_turn_asks_beside_a_branch,
+        feature='`mode="single_turn"` with waits inside',
+        waits=(1,),
+        in_flight=3,
+        stock="the other branch is cancelled in the middle of a model call",
     ),
     "task": Shape(build=task, feature='`mode="task"`'),
     "task that asks": Shape(build=task_asks, feature='`mode="task"`', waits=(1,)),

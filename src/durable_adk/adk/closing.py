@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.adk.events import Event
+from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 
 from durable_adk.adk import events as stored
-from durable_adk.adk import paths, waits
+from durable_adk.adk import paths, plain, waits
 from durable_adk.adk.stage import Stage
 from durable_adk.errors import UnsupportedNode
 from durable_adk.model import codec
@@ -96,7 +97,7 @@ def _model_events(stage: Stage, one: _Done) -> list[Event]:
     made, place = [], 0
     for response in one.body["responses"]:
         event = _event(stage, one.record)
-        event.content = stored.content_from_data(response.get("content") or {})
+        event.content = plain.from_plain(LlmResponse, response).content or types.Content()
         for call in event.get_function_calls():
             segment = call_segment(one.position.ordinal, place)
             stage.segments[one.position.path, call.id or ""] = segment

@@ -20,6 +20,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 
 from durable_adk.adk import plain, toolsets
+from durable_adk.adk._patches import siblings_cancelled
 from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
@@ -79,25 +80,26 @@ async def _call(
         return
     finals: list[LlmResponse] = []
     ids = _call_ids(scope, ordinal)
-    try:
-        async with aclosing(llm.generate_content_async(request, stream)) as responses:
-            async for given in responses:
-                response = given.model_copy(deep=True)  # the user's object may be reused
-                ids.fill(response)
-                if response.partial:
-                    yield response
-                else:
-                    finals.append(response)
-        payload = _to_payload(finals, toolsets.marks(scope, finals))
-    except (asyncio.CancelledError, GeneratorExit):
-        await attempt.cancelled(admitted)
-        raise
-    except Exception as error:
-        payload = failure.encode_failure(error)
-        record = await attempt.record(admitted, RecordStatus.FAILED, payload)
-        scope.handed_out(record.ended_at)
-        raise scope.stage.failure_of(record) from error
-    record = await attempt.record(admitted, RecordStatus.COMPLETED, payload)
+    with siblings_cancelled.Body(scope):
+        try:
+            async with aclosing(llm.generate_content_async(request, stream)) as responses:
+                async for given in responses:
+                    response = given.model_copy(deep=True)  # the user's object may be reused
+                    ids.fill(response)
+                    if response.partial:
+                        yield response
+                    else:
+                        finals.append(response)
+            payload = _to_payload(finals, toolsets.marks(scope, finals))
+        except (asyncio.CancelledError, GeneratorExit):
+            await attempt.cancelled(admitted)
+            raise
+        except Exception as error:
+            payload = failure.encode_failure(error)
+            record = await attempt.record(admitted, RecordStatus.FAILED, payload)
+            scope.handed_out(record.ended_at)
+            raise scope.stage.failure_of(record) from error
+        record = await attempt.record(admitted, RecordStatus.COMPLETED, payload)
     for response in _handed_out(scope, record, ordinal):
         yield response
 

@@ -6,11 +6,13 @@ what is still asked is the frontier, and what was appended is the step.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
 from google.adk.sessions import Session
 from google.adk.sessions.state import State
@@ -28,7 +30,6 @@ from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
-
 _CALLS = ""
 """Key of the open calls among what finished; no operation path is empty."""
 
@@ -44,6 +45,7 @@ class AdkPlay:
         self._runner = runner
         self._root = root
         self._is_open = False
+        stage.deliver = self._deliver
 
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):
@@ -74,8 +76,10 @@ class AdkPlay:
             run_config=run_config,
         )
         async with aclosing(within(top, run)) as events:
-            async for event in events:
-                self._emit(event)
+            # No node run around a composite root takes what says that a tool of it waits.
+            with contextlib.suppress(_seam.NodeInterruptedError):
+                async for event in events:
+                    self._emit(event)
         return self._quiet(waits.open_waits(self._stage, self._sessions.events_of_step()))
 
     def close_turn(
@@ -150,6 +154,9 @@ class AdkPlay:
         for event in events:
             await self._sessions.append_event(self._sessions.session, event)
         return (last.content if last is not None else None), None, run_config
+
+    async def _deliver(self, invocation: InvocationContext, event: Event) -> None:
+        self._emit(await self._runner.deliver(invocation, event))
 
     def _emit(self, event: Event) -> None:
         if event.partial:

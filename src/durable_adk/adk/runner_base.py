@@ -7,7 +7,7 @@ more of ADK than ``google.adk.runners`` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -231,6 +231,17 @@ def responses_of(message: types.Content | None) -> tuple[Response, ...]:
             "Copy the id of the function call that it answers.",
         )
     return tuple(Response(response.id or "", response.response or {}) for response in found)
+
+
+def returned_early(events: Iterable[Event]) -> set[str]:
+    """Ids of long-running calls whose tool gave a first result: they asked for no answer."""
+    long_running: set[str] = set()
+    returned: set[str] = set()
+    for event in events:
+        long_running |= event.long_running_tool_ids or set()
+        if event.author != "user":
+            returned |= {response.id or "" for response in event.get_function_responses()}
+    return returned & long_running
 
 
 def answer_of(wait: WaitRequest, response: Mapping[str, Any]) -> object:

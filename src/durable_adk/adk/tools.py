@@ -182,8 +182,8 @@ async def _recorded(
             record = await attempt.record(admitted, RecordStatus.FAILED, payload, durable=looks)
             call.handed_out(record.ended_at)
             raise stage.failure_of(record) from error
-    looks = _is_looked_at(context, "after_tool_callback")
-    record = await attempt.record(admitted, RecordStatus.COMPLETED, payload, durable=looks)
+        looks = _is_looked_at(context, "after_tool_callback")
+        record = await attempt.record(admitted, RecordStatus.COMPLETED, payload, durable=looks)
     call.handed_out(record.ended_at)
     result = codec.decode(payload)["result"]
     stage.references.know_result(result, record.slot)

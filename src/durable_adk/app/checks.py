@@ -19,8 +19,10 @@ def not_yet(name: str, instead: str) -> ConfigError:
     return ConfigError(name, "not yet: the name is reserved", instead)
 
 
-def checked_message(message: object) -> object:
+def checked_message(message: object, *, late_answers: bool = False) -> object:
     """A message that starts an execution: text, or ``types.Content`` with something in it.
+
+    With ``late_answers`` it may answer calls of an earlier turn, which wait for nothing.
 
     Raises:
         ConfigError: it is neither, it is empty, or it holds calls or answers.
@@ -35,7 +37,7 @@ def checked_message(message: object) -> object:
             "message", f"expected text or types.Content, got {type(message).__name__}", remedy
         )
     parts = message.parts or []
-    if any(getattr(part, "function_response", None) for part in parts):
+    if not late_answers and any(getattr(part, "function_response", None) for part in parts):
         raise ConfigError(
             "message", "answers a function call", "Use resume(execution_id, {wait id: value})."
         )

@@ -61,6 +61,7 @@ def checked_request(
     execution_id: object,
     state_delta: object,
     run_config: object,
+    late_answers: bool = False,
 ) -> Message:
     """Check the arguments of a call that starts an execution. Nothing is read or stored.
 
@@ -71,7 +72,7 @@ def checked_request(
         user_id=checked_id("user_id", user_id),
         session_id=checks.checked_optional_id("session_id", session_id),
         execution_id=checks.checked_optional_id("execution_id", execution_id),
-        message=checks.checked_message(message),
+        message=checks.checked_message(message, late_answers=late_answers),
         state_delta=checks.checked_state("state_delta", state_delta),
         run_config=checks.checked_run_config(run_config),
     )

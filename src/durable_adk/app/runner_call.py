@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from durable_adk.adk import runner_base
@@ -49,9 +49,8 @@ class RunnerCall:
     async def prepare(self, opened: Opened) -> None:
         """Find out what the call means. Nothing is stored."""
         responses = runner_base.responses_of(self.message)
-        if responses or self.message is None:
+        if responses and not await self._is_late(opened, responses):
             self._refuse_state()
-        if responses:
             found = await answers_to(
                 opened.store, self.tenant, self.user_id, self.session_id, responses
             )
@@ -60,6 +59,7 @@ class RunnerCall:
         elif self.message is not None:
             await self._start(opened)
         elif self.invocation_id is not None:
+            self._refuse_state()
             self.execution_id, self._answers = self.invocation_id, {}
         else:
             raise ConfigError(
@@ -67,6 +67,21 @@ class RunnerCall:
                 "has neither a message nor an execution to go on with",
                 "Pass new_message=, or the invocation_id of an execution.",
             )
+
+    async def _is_late(self, opened: Opened, responses: Sequence[runner_base.Response]) -> bool:
+        """Whether all responses are the later results of long-running calls that returned a value
+        in a turn that is over: no wait is open for them, and to ADK they are a new message."""
+        key = session_key(self.tenant, self.user_id, self.session_id)
+        latest = await opened.store.latest_execution(key)
+        if latest is None or latest.is_active:
+            return False
+        after = replace(latest, turn=latest.turn + 1)
+        history = await opened.store.load_history(after, max_turns=None)
+        returned: set[str] = set()
+        for turn in history.turns:
+            events = opened.program.decode_events(turn.execution, turn.steps)
+            returned |= runner_base.returned_early(events)
+        return {response.id for response in responses} <= returned
 
     async def _start(self, opened: Opened) -> None:
         self.execution_id = self.invocation_id or str(uuid.uuid4())
@@ -77,6 +92,7 @@ class RunnerCall:
             execution_id=self.execution_id,
             state_delta=self.state_delta,
             run_config=self.run_config,
+            late_answers=True,  # prepare() found out what answers are
         )
         if not self.makes_sessions:
             key = session_key(self.tenant, self.user_id, self.session_id)
