@@ -398,13 +398,23 @@ NEEDED: dict[str, tuple[Any, Callable[[], BaseNode], Callable[[], BaseNode]]] = 
 }
 
 
+def make_missing(private: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = _seam.Private._find
+
+    def _find(self: Any) -> Any:
+        if self == private:
+            raise AttributeError(self.path)
+        return find(self)
+
+    monkeypatch.setattr(_seam.Private, "_find", _find)
+
+
 @pytest.mark.parametrize("name", NEEDED)
 async def test_what_a_remedy_needs_and_is_gone_refuses_the_apps_that_need_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private, needing, other = NEEDED[name]
-    exists = _seam.Private.exists
-    monkeypatch.setattr(_seam.Private, "exists", lambda self: self != private and exists(self))
+    make_missing(private, monkeypatch)
     client = memory_client()
     with pytest.raises(ConfigError, match=REFUSAL.format(re.escape(private.path))):
         await App("refused", root_agent=needing(), config=CONFIG, mongodb=client).invoke(
@@ -439,11 +449,26 @@ async def test_a_tool_made_at_run_time_that_needs_what_is_gone_ends_the_attempt(
     root = agent("root", calls(("inner", {"request": "x"})), says("done"), tools=[Tools()])
     model: Any = root.model
     model.on_call = asked.append
-    gone = _seam.Private("google.adk.tools.agent_tool", "_NoLongerThere")
-    monkeypatch.setattr(_seam, "SINGLE_TURN_TOOL", gone)
+    make_missing(_seam.SINGLE_TURN_TOOL, monkeypatch)
     async with App("late", root_agent=root, config=CONFIG, mongodb=memory_client()) as app:
         out = await app.invoke(user_id="u", message="go")
-    assert out.status == "failed" and out.error is not None
-    assert out.error.type == "ConfigError"
-    assert re.search(REFUSAL.format("_NoLongerThere"), f"{out.error.message} {out.error.remedy}")
+    assert_ended(out, "_SingleTurnAgentTool")
     assert asked == [0]
+
+
+async def test_an_agent_made_at_run_time_that_needs_what_is_gone_ends_the_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def runner(ctx: Any, node_input: Any) -> Any:
+        return await ctx.run_node(agent("made", says("hello")), node_input="x")
+
+    root = FunctionNode(func=runner, name="runner", rerun_on_resume=True)
+    make_missing(_seam.RERUN_ON_RESUME, monkeypatch)
+    async with App("late", root_agent=root, config=CONFIG, mongodb=memory_client()) as app:
+        out = await app.invoke(user_id="u", message="go")
+    assert_ended(out, "BaseNode.rerun_on_resume")
+
+
+def assert_ended(out: Any, missing: str) -> None:
+    assert (out.status, out.error.type) == ("failed", "ConfigError")
+    assert re.search(REFUSAL.format(missing), f"{out.error.message} {out.error.remedy}")

@@ -21,7 +21,11 @@ from google.genai import types
 
 from durable_adk.adk import _seam, check, clone, topology
 from durable_adk.adk import events as stored
-from durable_adk.adk._patches import interrupts_below_tools, two_runs_at_one_place
+from durable_adk.adk._patches import (
+    answer_as_output,
+    interrupts_below_tools,
+    two_runs_at_one_place,
+)
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
 from durable_adk.errors import ConfigError, NotStorable
@@ -186,7 +190,12 @@ def _left(scope: Scope, ctx: Context) -> dict[str, Any]:
 
 def _result_data(ctx: Context) -> dict[str, Any]:
     result = dataclasses.asdict(_seam.result_of(ctx))
-    return {key: value for key, value in result.items() if value is not None and value is not False}
+    # A flag that is not set says nothing; False is an output, and a route, like any other.
+    return {
+        key: value
+        for key, value in result.items()
+        if value is not None and (value is not False or key in ("output", "route"))
+    }
 
 
 def _result_from(left: dict[str, Any]) -> _seam.NodeResult:
@@ -235,6 +244,8 @@ def wrap_build(adk_build: Any) -> Any:
             return built
         try:
             check.check_tree(built, f"{scope.node_path or scope.name}/{built.name}".lstrip("/"))
+            if scope.kind != "root":  # which has been checked
+                answer_as_output.require(built)
             return clone.ready(built)
         except ConfigError as error:
             scope.stage.attempt.stop(error)  # whoever catches it: the attempt is over
@@ -248,6 +259,7 @@ def wrap_enqueue(adk_enqueue: Any) -> Any:
 
     async def _enqueue_event(self: Any, event: Event) -> None:
         scope = current()
+        deliver = scope.stage.deliver if scope is not None and not _seam.has_queue(self) else None
         if scope is not None and not event.partial:
             data: dict[str, Any] | None = None
             while scope is not None:
@@ -255,6 +267,9 @@ def wrap_enqueue(adk_enqueue: Any) -> Any:
                     data = data or stored.check_storable(event, event.node_info.path)
                     scope.log.append((False, data))
                 scope = scope.parent
-        await adk_enqueue(self, event)
+        if deliver is not None:
+            await deliver(self, event)
+        else:
+            await adk_enqueue(self, event)
 
     return _enqueue_event

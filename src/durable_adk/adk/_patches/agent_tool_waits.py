@@ -54,8 +54,10 @@ def can_wait(node: BaseNode) -> bool:
 
 
 def _tool_can_wait(tool: Any) -> bool:
-    if isinstance(tool, AgentTool):
-        return can_wait(tool.agent)
+    if isinstance(tool, AgentTool):  # those of sub-agents run nodes, which need the caller's runner
+        return type(tool) is not AgentTool or can_wait(tool.agent)
+    if isinstance(tool, _seam.NodeTool):
+        return True
     if isinstance(tool, FunctionTool):
         is_plain = type(tool) is FunctionTool and not tool.is_long_running
         return not is_plain or _seam.asks_first(tool) or _seam.takes_context(tool)

@@ -26,6 +26,18 @@ PATCH = Patch(
 
 def resume_where_asked(agent: BaseAgent) -> None:
     """Have an agent of this attempt, and its sub-agents, entered again with the answer."""
+    if not _seam.RERUN_ON_RESUME.exists():
+        return  # an app that needs it was refused
     agent.rerun_on_resume = True
     for sub_agent in agent.sub_agents:
         resume_where_asked(sub_agent)
+
+
+def require(made: BaseNode) -> None:
+    """For what is made at run time: no check of the app has seen it.
+
+    Raises:
+        ConfigError: this ADK takes an answer for the output of the agents in it.
+    """
+    if isinstance(made, BaseAgent) or _has_inner_agents(made):
+        _seam.RERUN_ON_RESUME.get()
