@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.adk.agents import SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.workflow import START, Workflow
@@ -33,6 +34,16 @@ async def test_a_wait_inside_an_agent_tool_becomes_text_for_the_model() -> None:
     assert [r.name for r in responses] == ["inner"], "the model got an answer all the same"
     assert stock.events[-1].is_final_response()
     assert ledger == []
+
+
+async def test_a_node_below_a_composite_root_has_no_queue() -> None:
+    inner = agent("inner", says("inner done"), description="inner", mode="single_turn")
+    asked = calls(("inner", {"request": "x"}))
+    desk = agent("desk", asked, says("done"), sub_agents=[inner])
+    stock = Stock(SequentialAgent(name="seq", sub_agents=[desk]))
+    await stock.run(user("go"))
+    responses = [r for event in stock.events for r in event.get_function_responses()]
+    assert "_event_queue is not set" in str(responses[0].response), "an error text for the model"
 
 
 async def test_a_single_turn_node_that_transfers_enters_the_target_twice() -> None:

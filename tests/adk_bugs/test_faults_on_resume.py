@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent, LoopAgent, SequentialAgent
 from google.adk.apps import App, ResumabilityConfig
-from google.adk.events import Event
-from google.adk.workflow import START, Workflow
+from google.adk.events import Event, RequestInput
+from google.adk.workflow import START, FunctionNode, Workflow
 from google.genai import types
 
 from durable_adk.adk.scripted_model import calls, says
@@ -102,6 +102,51 @@ async def test_a_resumable_app_of_a_sequence_refuses_an_invocation_id_of_ones_ow
     stock = Stock(App(name="t", root_agent=root, resumability_config=resumable))
     with pytest.raises(ValueError, match="no events to resume"):
         await stock.run(user("go"), "e1")
+
+
+def asking(name: str, interrupt_id: str, schema: Any = None) -> FunctionNode:
+    """A node that asks, and whose output is the answer."""
+
+    async def ask(ctx: Any, node_input: Any) -> Any:
+        if interrupt_id in ctx.resume_inputs:
+            yield f"{name}: {ctx.resume_inputs[interrupt_id]}"
+            return
+        yield RequestInput(interrupt_id=interrupt_id, message="?", response_schema=schema)
+
+    return FunctionNode(func=ask, name=name, rerun_on_resume=True)
+
+
+async def give(stock: Stock, value: str, branch: str | None = None) -> None:
+    """Answer ``q`` by an event in a branch."""
+    response = {"result": value}
+    named = types.FunctionResponse(id="q", name="adk_request_input", response=response)
+    event = Event(
+        invocation_id="e1",
+        author="user",
+        branch=branch,
+        content=types.Content(role="user", parts=[types.Part(function_response=named)]),
+    )
+    await stock.service.append_event(await stock.session(), event)
+
+
+async def test_an_answer_that_breaks_its_schema_ends_the_run_for_good() -> None:
+    stock = Stock(Workflow(name="flow", edges=[(START, asking("a", "q", int))]))
+    await stock.run(user("go"), "e1")
+    for value in ("none", "5"):
+        await give(stock, value)
+        with pytest.raises(Exception, match="coerce data to integer"):
+            await stock.run(None, "e1")
+
+
+async def test_of_two_waits_with_one_id_one_is_never_answered() -> None:
+    stock = Stock(Workflow(name="flow", edges=[(START, (asking("a", "q"), asking("b", "q")))]))
+    await stock.run(user("go"), "e1")
+    branches = [e.branch for e in stock.events if e.get_function_calls()]
+    assert len(set(branches)) == 2
+    for branch in branches:
+        await give(stock, "yes", branch)
+    await stock.run(None, "e1")
+    assert len([event.output for event in stock.events if event.output]) == 1
 
 
 async def test_a_loop_counts_its_rounds_from_the_start_after_a_wait() -> None:

@@ -132,6 +132,8 @@ class Private:
 
 SINGLE_TURN_TOOL = Private("google.adk.tools.agent_tool", "_SingleTurnAgentTool")
 FIND_AGENT_TO_RUN = Private("google.adk.runners", "Runner._find_agent_to_run")
+PROCESS_EVENT = Private("google.adk.runners", "Runner._process_event_with_plugin_callbacks")
+EVENT_QUEUE = Private("google.adk.agents.invocation_context", "InvocationContext._event_queue")
 NEW_INVOCATION_CONTEXT = Private("google.adk.runners", "Runner._new_invocation_context")
 RERUN_ON_RESUME = Private("google.adk.workflow", "BaseNode.rerun_on_resume")
 
@@ -188,6 +190,11 @@ def invocation_of(ctx: ReadonlyContext) -> InvocationContext:
 
 def interrupts_of(ctx: Context) -> set[str]:
     return ctx._interrupt_ids
+
+
+def has_queue(invocation: InvocationContext) -> bool:
+    """Whether the runner takes events of node runs off a queue."""
+    return invocation._event_queue is not None
 
 
 def enqueue(invocation: InvocationContext, event: Event) -> Awaitable[None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from google.adk.agents import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events import Event
 from google.adk.runners import Runner
 from google.adk.sessions import Session
 
@@ -25,6 +26,17 @@ class AttemptRunner(Runner):
     ) -> InvocationContext:
         invocation_id = invocation_id or new_invocations_of_composites.ours()
         return super()._new_invocation_context(session, invocation_id=invocation_id, **kwargs)
+
+    async def deliver(self, invocation: InvocationContext, event: Event) -> Event:
+        """Do with an event what the runner does with those of its queue."""
+        shown: Event = await self._process_event_with_plugin_callbacks(
+            invocation_context=invocation, event=event
+        )
+        if not shown.partial:
+            if shown.node_info.message_as_output and shown.content is not None:
+                shown = shown.model_copy(update={"output": None})
+            await self.session_service.append_event(session=invocation.session, event=shown)
+        return shown
 
     def _find_agent_to_run(self, session: Session, root_agent: BaseAgent) -> BaseAgent:
         scope = current()

@@ -6,7 +6,7 @@ identifies a position is counted within the step, so ``open_step`` starts it ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,7 @@ class Stage:
         toolsets: The toolset that a tool came from, by (agent path, tool name).
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
+        deliver: Appends an event of a node run where the runner has no queue for it.
         output: The root's output, when it has one.
         failed_before: When the failure handed out last was recorded, by an earlier attempt; taken
             by the delay of the retry that follows it.
@@ -77,6 +78,7 @@ class Stage:
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
     event_ids: EventIds = field(init=False)
+    deliver: Callable[[Any, Event], Awaitable[None]] | None = None
     output: Any = None
     failed_before: int | None = None
     _entries: dict[str, int] = field(default_factory=dict)

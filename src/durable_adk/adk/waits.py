@@ -10,7 +10,11 @@ from google.adk.events import Event
 from google.genai import types
 
 from durable_adk.adk import check, paths
-from durable_adk.adk._patches import answers_of_branches, answers_that_look_like_json
+from durable_adk.adk._patches import (
+    answers_of_branches,
+    answers_that_look_like_json,
+    waits_of_one_id,
+)
 from durable_adk.adk.stage import Shown, Stage
 from durable_adk.adk.tools import describe
 from durable_adk.errors import UnsupportedNode
@@ -61,11 +65,7 @@ def _unanswered(stage: Stage, events: Iterable[Event]) -> list[_Asked]:
             path, entry = stage.asked_by.get(call.id) or (_path_of(event), 1)
             known = still_open.get(call.id)
             if known is not None and (known.path, known.event.branch) != (path, event.branch):
-                raise UnsupportedNode(
-                    event.node_info.path or path,
-                    because=f"two open waits have the id {call.id!r}",
-                    instead="give each RequestInput its own interrupt_id, or none",
-                )
+                raise waits_of_one_id.refusal(event.node_info.path or path, call.id)
             still_open[call.id] = _Asked(call, event, path, entry)
     return list(still_open.values())
 

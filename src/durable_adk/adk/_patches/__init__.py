@@ -13,6 +13,7 @@ from durable_adk.adk._patches import (
     agent_tool_waits,
     answer_as_output,
     answers_of_branches,
+    answers_that_break_a_schema,
     answers_that_look_like_json,
     finished_nodes_run_again,
     ids_of_partial_calls,
@@ -25,6 +26,7 @@ from durable_adk.adk._patches import (
     siblings_cancelled,
     transfers_processed_twice,
     two_runs_at_one_place,
+    waits_of_one_id,
 )
 from durable_adk.adk._patches.patch import Patch as Patch
 
@@ -32,6 +34,7 @@ _MODULES = (
     agent_tool_waits,
     answer_as_output,
     answers_of_branches,
+    answers_that_break_a_schema,
     answers_that_look_like_json,
     finished_nodes_run_again,
     ids_of_partial_calls,
@@ -44,6 +47,7 @@ _MODULES = (
     siblings_cancelled,
     transfers_processed_twice,
     two_runs_at_one_place,
+    waits_of_one_id,
 )
 
 PATCHES: dict[str, Patch] = {
