@@ -49,7 +49,7 @@ ONLY_IN = {
 # What ``from durable_adk import App`` must not load, so that functions import it.
 LOADED_LATE = {"jsonschema", "mongomock", "mongomock_motor", "motor", "referencing", "yaml"}
 # ADK's private names live behind one seam, each with a check and a contract test.
-PRIVATE_ADK_IN = ("adk/_seam.py", "adk/_patches/")
+PRIVATE_ADK_IN = ("adk/_seam.py",)
 
 
 @dataclass(frozen=True)

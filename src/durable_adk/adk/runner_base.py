@@ -7,12 +7,12 @@ more of ADK than ``google.adk.runners`` does.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.adk.agents import BaseAgent
-from google.adk.apps import App as AdkApp
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events import Event
 from google.adk.plugins.plugin_manager import PluginManager
@@ -155,8 +155,8 @@ class RunnerBase(Runner):
         """
         argument = root_argument(root)
         RunnerBase.__init__(self, **argument, **adk)
-        if isinstance(root, AdkApp):
-            plugins = [*root.plugins, *plugins]
+        if "app" in argument:
+            plugins = [*argument["app"].plugins, *plugins]
         # ADK's own ``plugins=`` argument is deprecated.
         self.app.plugins = list(plugins)
         self.plugin_manager = PluginManager(plugins=list(plugins))
@@ -184,7 +184,8 @@ def root_argument(root: object) -> dict[str, Any]:
         return {"agent": root}
     if isinstance(root, BaseNode):
         return {"node": root}
-    if isinstance(root, AdkApp):
+    apps = sys.modules.get("google.adk.apps.app")  # whoever made one has loaded it
+    if apps is not None and isinstance(root, apps.App):
         return {"app": root.model_copy()}
     raise ConfigError(
         "root_agent",
