@@ -13,6 +13,7 @@ from durable_adk.errors import NotStorable
 from durable_adk.testing import memory_client
 from tests.app import agents
 from tests.app.conftest import MakeApp
+from tests.support.ids import shown
 
 OPERATOR = {"$gt": ""}
 BAD_IDS = [OPERATOR, 5, b"u", ["u"], "", "a~b", "a\nb", "x" * 257, "\ud800"]
@@ -143,7 +144,7 @@ async def test_an_unknown_wait_is_not_found(make_app: MakeApp, given: str) -> No
         await app.waits.get(given)
 
 
-@pytest.mark.parametrize("given", [OPERATOR, 5, None, b"x"], ids=repr)
+@pytest.mark.parametrize("given", [OPERATOR, 5, None, b"x"], ids=shown)
 async def test_a_wait_id_that_is_no_text_is_a_config_error(make_app: MakeApp, given: Any) -> None:
     app = make_app(agents.talker())
     with pytest.raises(ConfigError, match="wait_id"):
@@ -152,13 +153,13 @@ async def test_a_wait_id_that_is_no_text_is_a_config_error(make_app: MakeApp, gi
         await app.waits.get(given)
 
 
-@pytest.mark.parametrize("answers", [None, 5, "yes", ["yes"], [("a", 1)]], ids=repr)
+@pytest.mark.parametrize("answers", [None, 5, "yes", ["yes"], [("a", 1)]], ids=shown)
 async def test_answers_are_a_mapping(make_app: MakeApp, answers: Any) -> None:
     with pytest.raises(ConfigError, match="answers"):
         await make_app(agents.talker()).resume("e", answers)
 
 
-@pytest.mark.parametrize("by", [5, OPERATOR, ["me"]], ids=repr)
+@pytest.mark.parametrize("by", [5, OPERATOR, ["me"]], ids=shown)
 async def test_who_answers_is_text(make_app: MakeApp, by: Any) -> None:
     app = make_app(agents.talker())
     with pytest.raises(ConfigError, match="by"):
@@ -178,7 +179,7 @@ BAD_ANSWERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", [*BAD_ANSWERS, Nothing(), b"yes", (1,)], ids=repr)
+@pytest.mark.parametrize("value", [*BAD_ANSWERS, Nothing(), b"yes", (1,)], ids=shown)
 async def test_an_answer_that_does_not_fit_is_invalid_and_stores_nothing(
     make_app: MakeApp, value: Any
 ) -> None:
@@ -210,7 +211,7 @@ LISTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", LISTS, ids=repr)
+@pytest.mark.parametrize("given", LISTS, ids=shown)
 @pytest.mark.parametrize("reads", ["executions", "waits", "sessions"])
 async def test_a_bad_page_request_is_a_config_error(
     make_app: MakeApp, reads: str, given: dict[str, Any]
@@ -229,19 +230,19 @@ async def test_an_unknown_status_or_kind_names_the_known_ones(make_app: MakeApp)
             await reads.list(kind="question")
 
 
-@pytest.mark.parametrize("name", BAD_IDS, ids=repr)
+@pytest.mark.parametrize("name", BAD_IDS, ids=shown)
 def test_an_app_needs_a_name_that_can_be_a_key(name: Any) -> None:
     with pytest.raises(ConfigError, match="App"):
         App(name)
 
 
-@pytest.mark.parametrize("database", ["", "a b", "a.b", 5, "$x", "x" * 64], ids=repr)
+@pytest.mark.parametrize("database", ["", "a b", "a.b", 5, "$x", "x" * 64], ids=shown)
 def test_a_bad_database_name_is_a_config_error(database: Any) -> None:
     with pytest.raises(ConfigError, match="database"):
         App("desk", database=database)
 
 
-@pytest.mark.parametrize("limit", [0, -1, "all", None, 1.5], ids=repr)
+@pytest.mark.parametrize("limit", [0, -1, "all", None, 1.5], ids=shown)
 async def test_recover_takes_a_whole_number(make_app: MakeApp, limit: Any) -> None:
     with pytest.raises(ConfigError, match="limit"):
         await make_app(agents.talker()).recover(limit)

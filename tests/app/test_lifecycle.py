@@ -19,6 +19,7 @@ from durable_adk.testing import memory_client
 from tests.app import agents
 from tests.app.agents import yes
 from tests.app.conftest import ON, MakeApp
+from tests.support.ids import shown
 
 
 def in_a_fresh_loop(work: Callable[[], Any]) -> Any:
@@ -181,7 +182,7 @@ async def test_an_entrypoint_after_the_first_call_is_told_when_it_should_have_co
     assert (await app.invoke(user_id="u", message="hi")).status == "completed"
 
 
-@pytest.mark.parametrize("root", ["agent", 5, object(), agents.talker], ids=repr)
+@pytest.mark.parametrize("root", ["agent", 5, object(), agents.talker], ids=shown)
 async def test_a_root_that_is_no_node_is_refused(make_app: MakeApp, root: Any) -> None:
     with pytest.raises(ConfigError, match="root_agent"):
         await make_app(root).open()
@@ -378,7 +379,7 @@ def test_text_that_is_no_connection_string_is_a_config_error(text: str) -> None:
         App("desk", config=ON, mongodb=text)
 
 
-@pytest.mark.parametrize("client", [5, object(), {}], ids=repr)
+@pytest.mark.parametrize("client", [5, object(), {}], ids=shown)
 async def test_what_is_no_client_is_a_config_error(client: Any) -> None:
     app = App("desk", root_agent=agents.talker(), config=ON, mongodb=client)
     with pytest.raises(ConfigError, match="mongodb"):

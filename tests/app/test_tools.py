@@ -15,6 +15,7 @@ from durable_adk.model.activity import UnknownOutcome
 from durable_adk.testing import FaultPlan
 from tests.app import agents
 from tests.app.conftest import ON, MakeApp
+from tests.support.ids import shown
 
 
 def pay(amount: int, to: str = "me") -> dict[str, Any]:
@@ -50,13 +51,13 @@ def test_a_tool_object_may_be_marked() -> None:
     assert not hasattr(tool.func, MARK)
 
 
-@pytest.mark.parametrize("thing", [5, "pay", int, FunctionTool, object(), [pay]], ids=repr)
+@pytest.mark.parametrize("thing", [5, "pay", int, FunctionTool, object(), [pay]], ids=shown)
 def test_only_a_function_or_a_tool_may_be_marked(thing: Any) -> None:
     with pytest.raises(ConfigError, match="expected a function or a tool"):
         durable_tool(thing)
 
 
-@pytest.mark.parametrize("thing", [len, "".join, agents.Log().append], ids=repr)
+@pytest.mark.parametrize("thing", [len, "".join, agents.Log().append], ids=shown)
 def test_what_takes_no_mark_is_refused_with_the_remedy(thing: Any) -> None:
     with pytest.raises(ConfigError, match="takes no mark"):
         durable_tool(thing)
@@ -78,7 +79,7 @@ def test_what_is_not_built_yet_is_refused_at_registration(given: dict[str, Any])
         App("desk", config=ON).tool(**given)
 
 
-@pytest.mark.parametrize("policy", ["Fail", "", None, 1, ["fail"]], ids=repr)
+@pytest.mark.parametrize("policy", ["Fail", "", None, 1, ["fail"]], ids=shown)
 def test_another_policy_is_refused(policy: Any) -> None:
     with pytest.raises(ConfigError, match="expected rerun or fail"):
         durable_tool(on_unknown_outcome=policy)

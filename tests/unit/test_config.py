@@ -11,6 +11,7 @@ import pytest
 from durable_adk import config
 from durable_adk._config_keys import KEYS, TOOL_KEYS
 from durable_adk.errors import ConfigError
+from tests.support.ids import shown
 
 EXAMPLE = Path(__file__).parents[2] / "agent.yaml.example"
 
@@ -107,7 +108,7 @@ DURATIONS: dict[Any, int] = {
 DURATIONS |= {"2": 2_000, 2: 2_000, 0.25: 250, " 4 s ": 4_000}
 
 
-@pytest.mark.parametrize("value", DURATIONS, ids=repr)
+@pytest.mark.parametrize("value", DURATIONS, ids=shown)
 def test_a_duration_has_a_unit_or_is_in_seconds(value: object) -> None:
     assert load({"shutdown": {"grace": value}}).grace_s == DURATIONS[value] / 1_000
 
@@ -116,7 +117,7 @@ BAD_DURATIONS = ["", "s", "-1s", "1d", "1 s 2", "1e9", "ten", True, None, [], {}
 BAD_DURATIONS += [float("nan"), float("inf"), "9999999h", 10**30]
 
 
-@pytest.mark.parametrize("value", BAD_DURATIONS, ids=repr)
+@pytest.mark.parametrize("value", BAD_DURATIONS, ids=shown)
 def test_what_is_no_duration_is_refused(value: object) -> None:
     assert refusal({"retry": {"backoff": value}}).subject == "config=: retry.backoff"
 
@@ -152,7 +153,7 @@ WRONG: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values], ids=repr
+    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values], ids=shown
 )
 def test_a_wrong_value_is_refused_with_source_key_and_rule(key: str, value: object) -> None:
     error = refusal(nested(key, value))
@@ -210,7 +211,7 @@ def test_a_key_with_a_dot_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{1: 2}, {"lease": {None: "5s"}}, {"tools": {1: {}}}, {"tools": {"": {}}}], ids=repr
+    "given", [{1: 2}, {"lease": {None: "5s"}}, {"tools": {1: {}}}, {"tools": {"": {}}}], ids=shown
 )
 def test_a_key_that_is_not_text_is_refused(given: dict[Any, Any]) -> None:
     assert "text" in refusal(given).reason
@@ -221,7 +222,7 @@ def test_a_group_needs_keys_below_it(given: dict[str, Any]) -> None:
     assert "keys below it" in refusal(given).reason
 
 
-@pytest.mark.parametrize("given", [5, ["a"], b"x", True], ids=repr)
+@pytest.mark.parametrize("given", [5, ["a"], b"x", True], ids=shown)
 def test_config_is_a_mapping_or_a_path(given: object) -> None:
     assert refusal(given).subject == "config="
 
