@@ -407,5 +407,15 @@ def by_place(events: Sequence[Mapping[str, Any]]) -> dict[Any, list[Any]]:
     places: dict[Any, list[Any]] = collections.defaultdict(list)
     for event in events:
         place = (event.get("node_info", {}).get("path"), event.get("branch"), event.get("author"))
-        places[place].append({key: v for key, v in event.items() if key != "timestamp"})
+        places[place].append(_without_times(event))
     return dict(places)
+
+
+def _without_times(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Without when it was, and what period a summary covers."""
+    kept = {key: value for key, value in event.items() if key != "timestamp"}
+    summary = event.get("actions", {}).get("compaction")
+    if summary:
+        text = {"compacted_content": summary.get("compacted_content")}
+        kept["actions"] = {**event["actions"], "compaction": text}
+    return kept
