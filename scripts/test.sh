@@ -21,7 +21,8 @@ tell_newer_adk "$(newest_adk)"
 ./scripts/check.sh
 
 say "tests against google-adk $(adk_versions | head -n 1) (faults: a seeded slice; scripts/faults.sh runs all)"
-"$VENV/bin/python" -m pytest "$@"
+# Several processes share the work and the servers. Arguments come last, so "-n 0" uses one only.
+"$VENV/bin/python" -m pytest -n "$(nproc)" --dist worksteal "$@"
 
 for version in $(adk_versions | tail -n +2); do
     other_adk "$version"

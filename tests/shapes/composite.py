@@ -13,7 +13,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, JoinNode, Workflow
 
 from durable_adk.adk.scripted_model import calls, says
-from tests.faults.catalogue import Tools, agent, by_own_turns
+from tests.faults.catalogue import Tools, agent, approve_even, by_own_turns
 from tests.shapes.shape import Shape
 from tests.support.lives import Ledger
 
@@ -151,6 +151,14 @@ SHAPES = {
     ),
     "parallel in a sequence as root, waiting": Shape(
         build=fan_then_tail, feature=f"{PAR} as root", waits=(2,), in_flight=4, stock=TAIL_LOST
+    ),
+    "parallel in a sequence as root, one declined": Shape(
+        build=fan_then_tail,
+        feature=f"{PAR} as root",
+        waits=(2,),
+        answer=approve_even,
+        in_flight=4,
+        stock=TAIL_LOST,
     ),
     "loop as root": Shape(
         build=lambda ledger: loop(ledger, asks=False),
