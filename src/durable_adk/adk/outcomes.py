@@ -1,7 +1,7 @@
 """One recorded call around a function: what it returned or raised comes back on later attempts.
 
-For calls that are no tools, models or nodes, and not the user's ``step()``: what ADK itself does
-on the way, and must not do again.
+For the user's ``step()``, and for what ADK itself does on the way and must not do again. No ADK is
+imported here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def once(
         )
     )
     if isinstance(admitted, Replayed):
-        return decode(_body(scope, admitted.record))
+        return decode(body_of(scope, admitted.record))
     body = Scope(
         stage=stage,
         path=position.path,
@@ -89,7 +89,7 @@ async def once(
         scope.handed_out(record.ended_at)
         raise stage.failure_of(record) from error
     record = await stage.attempt.record(admitted, status, payload, durable=durable)
-    return decode(_body(scope, record))
+    return decode(body_of(scope, record))
 
 
 def _digest(request: object, asked: str) -> str:
@@ -99,7 +99,8 @@ def _digest(request: object, asked: str) -> str:
         return ""
 
 
-def _body(scope: Scope, record: Record) -> Any:
+def body_of(scope: Scope, record: Record) -> Any:
+    """What a record holds; raises what it says was raised."""
     scope.handed_out(record.ended_at)
     if record.status is RecordStatus.FAILED:
         raise scope.stage.failure_of(record)

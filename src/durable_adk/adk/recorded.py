@@ -6,7 +6,6 @@ each acts plainly. No ADK is imported here.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import inspect
 import random as _random
@@ -14,11 +13,10 @@ import uuid as _uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from durable_adk.adk.scope import Scope, bound, current
-from durable_adk.engine.attempt import Call, Replayed
-from durable_adk.errors import ConfigError, NotStorable
-from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Record, RecordStatus
+from durable_adk.adk import outcomes
+from durable_adk.adk.scope import Scope, current
+from durable_adk.errors import ConfigError
+from durable_adk.model.activity import Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,58 +60,21 @@ async def _record(
     position = stage.position(scope, Kind.STEP, scope.count(f"step:{name}"), label=name)
     done = stage.attempt.recorded.earlier(position) if scope.asked_before else None
     if done is not None:
-        return _outcome(scope, done)
-    admitted = await stage.attempt.admit(
-        Call(
-            position=position,
-            name=name,
-            request=_digest(name, args, kwargs),
-            asked=f"step {name}",
-            node_path=scope.node_path,
-        )
-    )
-    if isinstance(admitted, Replayed):
-        return _outcome(scope, admitted.record)
-    body = Scope(
-        stage=stage,
-        path=scope.path,
-        entry=scope.entry,
-        kind="recorded",
+        return outcomes.body_of(scope, done)
+    return await outcomes.once(
+        scope,
+        position,
+        lambda: _call(fn, *args, **kwargs),
         name=name,
-        node_path=scope.node_path,
-        invocation_id=scope.invocation_id,
-        parent=scope,
-        in_body=True,
-        activity_id=stage.activity_id(position),
+        request=[args, kwargs],
+        asked=f"step {name}",
+        encode=_unchanged,
+        decode=_unchanged,
     )
-    try:
-        with bound(body):
-            result = await _call(fn, *args, **kwargs)
-        payload, status = codec.encode(result, where=f"step {name}"), RecordStatus.COMPLETED
-    except asyncio.CancelledError:
-        await stage.attempt.cancelled(admitted)
-        raise
-    except Exception as error:
-        payload, status = failure.encode_failure(error), RecordStatus.FAILED
-        record = await stage.attempt.record(admitted, status, payload)
-        scope.handed_out(record.ended_at)
-        raise stage.failure_of(record) from error
-    return _outcome(scope, await stage.attempt.record(admitted, status, payload))
 
 
-def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What a recorded outcome is compared by; nothing where an argument cannot be stored."""
-    try:
-        return codec.digest(codec.encode([args, kwargs], where=f"step {name}"))
-    except NotStorable:
-        return ""
-
-
-def _outcome(scope: Scope, record: Record) -> Any:
-    scope.handed_out(record.ended_at)
-    if record.status is RecordStatus.FAILED:
-        raise scope.stage.failure_of(record)
-    return codec.decode(record.body or "")
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
