@@ -1,7 +1,7 @@
 """Every shape: runs, suspends, goes on in a new process, completes; each body runs once.
 
 Each is also killed: after a call's body and before its record, and around the write of its record;
-at every call with ``scripts/shapes.sh --all``, else at one drawn call.
+at every call in both replay modes with ``scripts/shapes.sh --all``, else at one call in one mode.
 """
 
 from __future__ import annotations
@@ -34,14 +34,22 @@ def calls_of(life: Life) -> list[tuple[int, Point]]:
     ]
 
 
-def drawn(
-    request: pytest.FixtureRequest, name: str, mode: str, life: Life
-) -> list[tuple[int, Point]]:
-    found = calls_of(life)
-    if request.config.getoption("--all-points"):
-        return found
-    draw = random.Random(f"{request.config.getoption('--fault-seed')} {name}")
-    return [draw.choice(found)] if draw.choice(MODES) == mode else []
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Which modes and calls of a shape are taken: all, or one mode and one call in it."""
+
+    whole: bool
+    seed: int
+    name: str
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return MODES if self.whole else (random.Random(f"{self.seed} {self.name}").choice(MODES),)
+
+    def calls(self, life: Life) -> list[tuple[int, Point]]:
+        found = calls_of(life)
+        draw = random.Random(f"{self.seed} {self.name} call")
+        return found if self.whole else [draw.choice(found)]
 
 
 def after_a_kill(shape: Shape, undisturbed: Life, life: Life, point: Point) -> list[str]:
@@ -59,31 +67,30 @@ def _without_versions(life: Life) -> Life:
     return dataclasses.replace(life, events=events)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_body_runs_once_and_a_kill_changes_nothing(
     name: str,
-    mode: str,
     replica_set_uri: str,
     database: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     record_property: Callable[[str, object], None],
 ) -> None:
-    shape = SHAPES[name]
-    world = World(uri=replica_set_uri, database=database, folder=tmp_path, mode=mode)
-    undisturbed = world.live(shape)
-    assert wrong(shape, undisturbed) == []
+    shape, option = SHAPES[name], request.config.getoption
+    drawn = Drawn(option("--all-points"), option("--fault-seed"), name)
     bad: list[str] = []
-    kills = 0
-    chosen = drawn(request, name, mode, undisturbed)
-    for attempt, point in chosen:
-        life = world.live(shape, kill=(attempt, point))
-        kills += life.killed_at is not None
-        found = after_a_kill(shape, undisturbed, life, point)
-        bad += [f"attempt {attempt}, {point}: {text}" for text in found]
-    record_property("shape", name)
-    record_property("shapes: lives", 1 + len(chosen))
+    lives = kills = 0
+    for mode in drawn.modes:
+        world = World(uri=replica_set_uri, database=database, folder=tmp_path, mode=mode)
+        undisturbed = world.live(shape)
+        bad += [f"{mode}: {text}" for text in wrong(shape, undisturbed)]
+        lives += 1
+        for attempt, point in drawn.calls(undisturbed) if not bad else ():
+            life = world.live(shape, kill=(attempt, point))
+            lives, kills = lives + 1, kills + (life.killed_at is not None)
+            found = after_a_kill(shape, undisturbed, life, point)
+            bad += [f"{mode}, attempt {attempt}, {point}: {text}" for text in found]
+    record_property("shapes: lives", lives)
     record_property("shapes: kills", kills)
-    record_property("shapes: differences", len(bad))
+    record_property("shapes: modes", len(drawn.modes))
     assert not bad, f"{len(bad)} differences:\n" + "\n".join(bad[:20])

@@ -65,14 +65,15 @@ async def _call(
     scope.mark_ids(f"m{ordinal}")
     position = scope.stage.position(scope, Kind.MODEL, ordinal)
     attempt = scope.stage.attempt
-    admitted = await attempt.admit(
+    admitted = await scope.stage.admit(
+        scope,
         Call(
             position=position,
             name=llm.model,
             request=request_digest(request),
             asked=f"model {llm.model}",
             node_path=scope.node_path,
-        )
+        ),
     )
     if isinstance(admitted, Replayed):
         for response in _handed_out(scope, admitted.record, ordinal):

@@ -79,6 +79,9 @@ async def _durable(
         parent=outer,
         ended_at=outer.ended_at,
     )
+    scope.ran_out = node.timeout is not None and stage.attempt.has_record(
+        stage.step, path, scope.entry + 1
+    )
     body = adk_run(node, ctx=ctx, node_input=node_input)
     runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
     try:
@@ -111,18 +114,19 @@ async def _leaf(
 ) -> AsyncGenerator[Event, None]:
     attempt, stage = scope.stage.attempt, scope.stage
     position = stage.position(scope, Kind.NODE, 1)
-    if node.timeout is not None and attempt.has_record(stage.step, scope.path, scope.entry + 1):
+    if scope.ran_out:
         await body.aclose()
-        raise TimeoutError  # this entry had run out of time; a later one is recorded
+        raise TimeoutError
     request = _request(scope, node_input, where=f"{ctx.node_path}.input")
-    admitted = await attempt.admit(
+    admitted = await stage.admit(
+        scope,
         Call(
             position=position,
             name=node.name,
             request=request,
             asked=f"node {node.name}",
             node_path=ctx.node_path,
-        )
+        ),
     )
     if isinstance(admitted, Replayed):
         await body.aclose()

@@ -52,7 +52,8 @@ async def once(
         NotStorable: the result cannot be recorded.
     """
     stage = scope.stage
-    admitted = await stage.attempt.admit(
+    admitted = await stage.admit(
+        scope,
         Call(
             position=position,
             name=name,
@@ -60,7 +61,7 @@ async def once(
             asked=asked,
             node_path=scope.node_path,
             policy=policy,
-        )
+        ),
     )
     if isinstance(admitted, Replayed):
         return decode(body_of(scope, admitted.record))

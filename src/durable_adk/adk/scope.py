@@ -46,6 +46,7 @@ class Scope:
         interrupts: Interrupt ids of waits raised below a tool.
         bodies, body_ended: Tool bodies running in this agent now; set when one ends.
         ended_at: Milliseconds: the end of the last record handed out here or below.
+        ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
     stage: Stage
@@ -65,6 +66,7 @@ class Scope:
     bodies: int = 0
     body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
+    ran_out: bool = False
     activity_id: str | None = None
     agent_entered: bool = False
     id_mark: str = ""

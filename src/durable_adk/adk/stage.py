@@ -6,6 +6,7 @@ identifies a position is counted within the step, so ``open_step`` starts it ove
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from google.adk.events import Event
 from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.scope import Scope, derived_uuid
-from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
 from durable_adk.model.activity import Kind, Record, UnknownOutcome
 from durable_adk.model.position import (
     Position,
@@ -115,6 +116,16 @@ class Stage:
         is_old = record.attempt < self.attempt.execution.attempt
         self.failed_before = record.ended_at if is_old else None
         return self.attempt.causes.failure_of(record)
+
+    async def admit(self, scope: Scope, call: Call) -> Replayed | Dispatched:
+        """``Attempt.admit``, but for a call that an entry had no time left to end: it waits for the
+        timeout, as it did when the record was made."""
+        around: Scope | None = scope
+        while around is not None and not around.ran_out:
+            around = around.parent
+        if around is not None and self.attempt.records.find(call.position.digest) is None:
+            await asyncio.Event().wait()
+        return await self.attempt.admit(call)
 
     # ---------------------------------------------------------------- identity
 

@@ -147,7 +147,8 @@ async def _recorded(
     except ConfigError as error:
         await attempt.halt(error)
     _note(call, tool, args, context)
-    admitted = await attempt.admit(
+    admitted = await stage.admit(
+        agent,
         Call(
             position=position,
             name=tool.name,
@@ -155,7 +156,7 @@ async def _recorded(
             asked=asked,
             node_path=agent.node_path,
             policy=_policy(stage, tool),
-        )
+        ),
     )
     if isinstance(admitted, Replayed):
         return await _replay(admitted, context, call)
