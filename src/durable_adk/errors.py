@@ -169,7 +169,8 @@ class InvalidAnswer(DurableError):
         self,
         subject: str,
         problems: dict[str, str],
-        remedy: str = "Send every open wait of the frontier with a value it accepts.",
+        remedy: str = "Send every open wait of the frontier with a value it accepts;"
+        " app.answer() takes one alone.",
     ) -> None:
         listed = "; ".join(
             problem if repr(wait) in subject else f"{wait}: {problem}"

@@ -248,6 +248,11 @@ def worked_on(node: BaseNode) -> BaseNode | None:
     return inner._node if isinstance(inner, _ParallelWorker) else None
 
 
+def function_of(node: BaseNode) -> object:
+    """The function that a node runs, if it is a function node."""
+    return node._func if isinstance(node, FunctionNode) else None
+
+
 def tool_of(node: BaseNode) -> BaseTool | None:
     """The tool that a node runs, if it is a tool node."""
     return node.tool if isinstance(node, _ToolNode) else None

@@ -65,16 +65,20 @@ async def _in_scope(
             parent=outer,
             ended_at=outer.ended_at,
         )
-    interrupted = False
+    # The body of an agent of one's own is entered again from its top, like a function's.
+    is_own = not isinstance(agent, LlmAgent)
+    scope.asked_before = is_own and not (context.is_resumable and _may_repeat(agent))
+    still_open: set[str] = set()
     try:
         async with aclosing(within(scope, body)) as events:
             async for event in events:
-                interrupted = interrupted or bool(event.long_running_tool_ids)
+                still_open |= event.long_running_tool_ids or set()
+                still_open -= {response.id or "" for response in event.get_function_responses()}
                 yield event
     finally:
         if as_node:
             scope.agent_entered = False
-    if not as_node and not interrupted:
+    if not as_node and not still_open:
         stage.finished[scope.path] = {}
 
 

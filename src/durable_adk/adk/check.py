@@ -87,7 +87,7 @@ def tool_names(root: BaseNode) -> set[str]:
         executor = getattr(node, "code_executor", None)
         if executor is not None:
             names.add(type(executor).__name__)
-        for tool in getattr(node, "tools", ()):
+        for tool in (*getattr(node, "tools", ()), _seam.tool_of(node)):
             if isinstance(tool, BaseTool):
                 names.add(tool.name)
             elif callable(tool):

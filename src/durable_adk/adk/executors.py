@@ -16,8 +16,7 @@ from google.adk.code_executors.code_execution_utils import CodeExecutionInput
 
 from durable_adk.adk.outcomes import below, is_recording, once
 from durable_adk.adk.scope import Scope, current
-from durable_adk.adk.stage import Stage
-from durable_adk.model.activity import POLICY_MARK, Kind, UnknownOutcome
+from durable_adk.model.activity import Kind
 
 
 def wrap(adk_asyncio: Any) -> ModuleType:
@@ -50,12 +49,5 @@ async def _recorded(
         name=name,
         request=[name, given],
         asked=f"{name}({code if len(code) <= 200 else code[:197] + '...'})",
-        policy=_policy(scope.stage, executor),
+        policy=scope.stage.policy_of(name, executor),
     )
-
-
-def _policy(stage: Stage, executor: BaseCodeExecutor) -> UnknownOutcome:
-    """By the name of the executor's class in the App or its configuration, else by its mark."""
-    named = stage.policies.get(type(executor).__name__)
-    mark = getattr(executor, POLICY_MARK, UnknownOutcome.RERUN)
-    return named or (mark if isinstance(mark, UnknownOutcome) else UnknownOutcome.RERUN)

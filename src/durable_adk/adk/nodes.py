@@ -27,10 +27,11 @@ from durable_adk.adk._patches import (
     two_runs_at_one_place,
 )
 from durable_adk.adk.scope import Scope, current, within
+from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
 from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, RecordStatus
+from durable_adk.model.activity import Kind, RecordStatus, UnknownOutcome
 
 
 def wrap(adk_run: Any) -> Any:
@@ -126,6 +127,7 @@ async def _leaf(
             request=request,
             asked=f"node {node.name}",
             node_path=ctx.node_path,
+            policy=_policy(stage, node),
         ),
     )
     if isinstance(admitted, Replayed):
@@ -152,10 +154,19 @@ async def _leaf(
         raise await _failed(admitted, scope, ctx, error) from error
     waiting = bool(_seam.interrupts_of(ctx))
     status = RecordStatus.WAITING if waiting else RecordStatus.COMPLETED
-    record = await attempt.record(admitted, status, payload)
+    # Whoever ran it from a body of its own acts on it at once: then it must be durable before.
+    is_looked_at = scope.parent is not None and scope.parent.in_body
+    record = await attempt.record(admitted, status, payload, durable=is_looked_at)
     scope.handed_out(record.ended_at)
     if not waiting:
         _finish(scope, ctx)
+
+
+def _policy(stage: Stage, node: BaseNode) -> UnknownOutcome:
+    tool = _seam.tool_of(node)
+    if tool is not None:
+        return stage.policy_of(tool.name, tool, getattr(tool, "func", None))
+    return stage.policy_of("", node, _seam.function_of(node))
 
 
 async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Exception) -> Exception:

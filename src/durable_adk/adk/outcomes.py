@@ -57,7 +57,7 @@ async def once(
         Call(
             position=position,
             name=name,
-            request=_digest(request, asked),
+            request=digest_of(request, asked),
             asked=asked,
             node_path=scope.node_path,
             policy=policy,
@@ -93,7 +93,8 @@ async def once(
     return decode(body_of(scope, record))
 
 
-def _digest(request: object, asked: str) -> str:
+def digest_of(request: object, asked: str) -> str:
+    """What a call is compared by; nothing where that cannot be stored."""
     try:
         return codec.digest(codec.encode(request, where=asked))
     except NotStorable:

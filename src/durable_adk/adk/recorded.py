@@ -27,9 +27,11 @@ async def step(
 ) -> T:
     """Call ``fn`` once and record what it returns or raises, under this name in this place.
 
-    A later attempt gets the recorded outcome without calling it, and so does a
-    node or tool that asked and is entered again after the answer. The position is the enclosing
-    node, agent or tool, the name, and the k-th call of that name there.
+    A later attempt gets the recorded outcome without calling it, and so does a node, a tool or an
+    agent of one's own that asked and is entered again after the answer, if the arguments are the
+    same. The position is the enclosing node, agent or tool, the name, and the k-th call of that
+    name there. Hooks of an ``LlmAgent`` are called anew after an answer, and record anew. The mark
+    that ``durable_tool`` puts on a function counts here too.
 
     Raises:
         ConfigError: the name is empty, or ``step`` is called inside a ``step``.
@@ -58,7 +60,9 @@ async def _record(
 ) -> Any:
     stage = scope.stage
     position = stage.position(scope, Kind.STEP, scope.count(f"step:{name}"), label=name)
-    done = stage.attempt.recorded.earlier(position) if scope.asked_before else None
+    request = [args, kwargs]
+    digest = outcomes.digest_of(request, f"step {name}")
+    done = stage.attempt.recorded.earlier(position, digest) if scope.asked_before else None
     if done is not None:
         return outcomes.body_of(scope, done)
     return await outcomes.once(
@@ -66,8 +70,10 @@ async def _record(
         position,
         lambda: _call(fn, *args, **kwargs),
         name=name,
-        request=[args, kwargs],
+        request=request,
         asked=f"step {name}",
+        policy=stage.policy_of("", fn),
+        durable=True,  # its caller acts on it at once
         encode=_unchanged,
         decode=_unchanged,
     )

@@ -17,7 +17,7 @@ from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
-from durable_adk.model.activity import Kind, Record, UnknownOutcome
+from durable_adk.model.activity import POLICY_MARK, Kind, Record, UnknownOutcome
 from durable_adk.model.position import (
     Position,
     activity_id,
@@ -126,6 +126,15 @@ class Stage:
         if around is not None and self.attempt.records.find(call.position.digest) is None:
             await asyncio.Event().wait()
         return await self.attempt.admit(call)
+
+    def policy_of(self, name: str, *marked: object) -> UnknownOutcome:
+        """By the name in the App or its configuration, else by the mark on one of the things."""
+        named = self.policies.get(name)
+        if named is not None:
+            return named
+        marks = (getattr(one, POLICY_MARK, None) for one in marked)
+        found = (mark for mark in marks if isinstance(mark, UnknownOutcome))
+        return next(found, UnknownOutcome.RERUN)
 
     # ---------------------------------------------------------------- identity
 

@@ -22,11 +22,10 @@ from durable_adk.adk import _seam, check
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
 from durable_adk.adk.scope import Scope, bound, current
-from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import POLICY_MARK, Kind, Payload, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Payload, RecordStatus
 from durable_adk.model.position import Position
 
 
@@ -83,18 +82,6 @@ def _agent_of(call: Scope) -> Scope:
     """The scope that asked for a call."""
     assert call.parent is not None
     return call.parent
-
-
-def _policy(stage: Stage, tool: BaseTool) -> UnknownOutcome:
-    """By the tool's name in the App or its configuration, else by its mark or its function's."""
-    named = stage.policies.get(tool.name)
-    if named is not None:
-        return named
-    for marked in (tool, getattr(tool, "func", None)):
-        mark = getattr(marked, POLICY_MARK, None)
-        if isinstance(mark, UnknownOutcome):
-            return mark
-    return UnknownOutcome.RERUN
 
 
 def wrap_gate(adk_gate: Any) -> Any:
@@ -155,7 +142,7 @@ async def _recorded(
             request=request,
             asked=asked,
             node_path=agent.node_path,
-            policy=_policy(stage, tool),
+            policy=stage.policy_of(tool.name, tool, getattr(tool, "func", None)),
         ),
     )
     if isinstance(admitted, Replayed):

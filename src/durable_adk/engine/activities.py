@@ -142,14 +142,16 @@ class StepRecords:
     def is_empty(self) -> bool:
         return not self._by_digest
 
-    def same_call(self, position: Position) -> Record | None:
-        """The record of a user call at this path, name and count, of its last entry."""
+    def same_call(self, position: Position, request: str) -> Record | None:
+        """The record of a user call at this path, name and count, of its last entry, if it asked
+        for the same."""
         found = [
             entry
             for entry in self._by_digest.values()
             if entry.position.kind is Kind.STEP
             and (entry.position.path, entry.position.label, entry.position.ordinal)
             == (position.path, position.label, position.ordinal)
+            and entry.record.request == request
         ]
         return max(found, key=lambda e: e.position.entry).record if found else None
 
@@ -311,13 +313,13 @@ class Recorded:
                 "Records were removed; give the execution up or restore them.",
             )
 
-    def earlier(self, position: Position) -> Record | None:
+    def earlier(self, position: Position, request: str) -> Record | None:
         """What an earlier step recorded for the same user call: same path, name and count.
 
         For a body that asked in that step and is entered again from its top.
         """
         for step in range(position.step - 1, 0, -1):
-            found = self.step(step).same_call(position)
+            found = self.step(step).same_call(position, request)
             if found is not None:
                 return found
         return None

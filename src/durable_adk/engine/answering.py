@@ -176,7 +176,11 @@ class Answering:
     async def _read(self, execution: Execution) -> Execution:
         found = await self._store.get_execution(execution.key)
         if found is None:
-            raise NotFound(f"execution {execution.execution_id!r}", "there is no such execution")
+            raise NotFound(
+                f"execution {execution.execution_id!r}",
+                "there is no such execution",
+                "Look it up: app.executions.list().",
+            )
         return found
 
     async def _read_again(self, execution: Execution, tried: Frontier) -> Execution:

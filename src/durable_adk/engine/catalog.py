@@ -33,7 +33,11 @@ class Catalog:
         checked = checked_id("execution_id", execution_id)
         execution = await self.store.get_execution(execution_key(self.tenant, checked))
         if execution is None:
-            raise NotFound(f"execution {execution_id!r}", "there is no such execution")
+            raise NotFound(
+                f"execution {execution_id!r}",
+                "there is no such execution",
+                "Look it up: app.executions.list().",
+            )
         return execution
 
     def waits_of(self, execution: Execution) -> tuple[WaitRequest, ...]:
