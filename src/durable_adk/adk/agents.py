@@ -57,7 +57,7 @@ async def _in_scope(
         scope = Scope(
             stage=stage,
             path=path,
-            entry=stage.enter(path),
+            entry=stage.enter(path, outer.entry),
             kind="agent",
             name=agent.name,
             node_path="",
@@ -65,6 +65,11 @@ async def _in_scope(
             parent=outer,
             ended_at=outer.ended_at,
         )
+        went_to = _target(agent, stage.went_to.get(path)) if not context.is_resumable else None
+        if went_to is not None:
+            await body.aclose()
+            body = went_to.run_async(context)
+            stage.handed_over[path] = went_to.name
     # The body of an agent of one's own is entered again from its top, like a function's.
     is_own = not isinstance(agent, LlmAgent)
     scope.asked_before = is_own and not (context.is_resumable and _may_repeat(agent))
@@ -74,12 +79,23 @@ async def _in_scope(
             async for event in events:
                 still_open |= event.long_running_tool_ids or set()
                 still_open -= {response.id or "" for response in event.get_function_responses()}
+                if not as_node and event.actions.transfer_to_agent and event.author == agent.name:
+                    stage.handed_over[scope.path] = event.actions.transfer_to_agent
                 yield event
     finally:
         if as_node:
             scope.agent_entered = False
     if not as_node and not still_open:
+        stage.handed_over.pop(scope.path, None)
         stage.finished[scope.path] = {}
+
+
+def _target(agent: BaseAgent, name: str | None) -> BaseAgent | None:
+    """Whom an agent that is no node handed over to in an earlier step, and who has asked since.
+
+    Entered from its top it would ask its model again; it goes on where it was, as plain ADK does.
+    """
+    return agent.root_agent.find_agent(name) if name is not None else None
 
 
 def _may_repeat(agent: BaseAgent) -> bool:
@@ -120,7 +136,7 @@ async def _turns(body: AsyncGenerator[Event, None], scope: Scope) -> AsyncGenera
             _derive_request_ids(event, scope)
             for call in event.get_function_calls():
                 if call.id:
-                    stage.asked_by[call.id] = (scope.path, scope.entry)
+                    stage.asked_by[event.branch, call.id] = (scope.path, scope.entry)
             if not event.partial and scope.ended_at:
                 event.timestamp = scope.ended_at / 1000
             yield event

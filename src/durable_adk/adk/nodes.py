@@ -72,7 +72,7 @@ async def _durable(
     scope = Scope(
         stage=stage,
         path=path,
-        entry=stage.enter(path),
+        entry=stage.enter(path, outer.entry),
         kind="node",
         name=node.name,
         node_path=ctx.node_path,
@@ -84,13 +84,17 @@ async def _durable(
         stage.step, path, scope.entry + 1
     )
     body = adk_run(node, ctx=ctx, node_input=node_input)
-    runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
+    is_leaf = not _seam.is_orchestrator(node)
+    if is_leaf:
+        scope.runs_before = stage.runs_below(invocation.invocation_id, ctx.node_path)
+    runs = _leaf if is_leaf else _orchestrate
     try:
         async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
             async for event in events:
                 for call in event.get_function_calls():
                     if call.id:
-                        stage.asked_by.setdefault(call.id, (scope.path, scope.entry))
+                        key = (event.branch or invocation.branch, call.id)
+                        stage.asked_by.setdefault(key, (scope.path, scope.entry))
                 yield event
     finally:
         stage.active.discard(place)

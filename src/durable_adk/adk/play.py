@@ -30,8 +30,8 @@ from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
-_CALLS = ""
-"""Key of the open calls among what finished; no operation path is empty."""
+_BETWEEN = ""
+"""Key of what is between steps (open calls, hand-overs) among what finished; no path is empty."""
 
 
 class AdkPlay:
@@ -51,9 +51,11 @@ class AdkPlay:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
         left = codec.decode(step.finished)
+        between = left.pop(_BETWEEN, {})
         self._stage.open_calls = {
-            (path, call_id): segment for path, call_id, segment in left.pop(_CALLS, ())
+            (path, call_id): segment for path, call_id, segment in between.get("calls", ())
         }
+        self._stage.handed_over = between.get("to", {})
         self._stage.done.update(left)
 
     async def run_step(
@@ -173,10 +175,10 @@ class AdkPlay:
         shared = self._sessions.shared_writes
         finished: dict[str, Any] = {}
         if open_waits:
-            self._stage.note_open_calls(self._sessions.events_of_step())
+            self._stage.settle_step(self._sessions.events_of_step())
             finished.update(self._stage.finished)
-            if self._stage.open_calls:
-                finished[_CALLS] = [[*key, seg] for key, seg in self._stage.open_calls.items()]
+            calls = [[*key, segment] for key, segment in self._stage.open_calls.items()]
+            finished[_BETWEEN] = {"calls": calls, "to": self._stage.handed_over}
         return Quiet(
             waits=open_waits,
             events=stored.encode_step(events, self._stage.invocation_id),

@@ -24,8 +24,12 @@ from durable_adk.model.position import (
     agent_segment,
     call_segment,
     join,
+    known_later,
     node_segment,
 )
+
+ENTRIES_APART = 1000
+"""Between the numbers of entries in one entry of what is around them and in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,15 @@ class Stage:
         policies: ``on_unknown_outcome`` by tool name.
         done: What finished node runs of earlier steps left, by operation path: never entered again.
         finished: The same of the open step.
-        asked_by: Scope path and entry of the latest asker of an ADK call id.
+        asked_by: Scope path and entry of the latest asker, by branch and ADK call id.
         segments: Segment of a call that the open step asked for, by (agent path, call id).
         call_segments: The same of calls that an earlier step asked for, and that had no response
             when it ended.
         gated: Tool name, arguments with callbacks applied, and whether they fit its parameters,
             of a call that was held back or ran, by (agent path, call id): what a person is shown.
         open_calls: ``segments`` and ``call_segments`` as the step leaves them.
+        handed_over: Whom an agent that is no node handed over to and is not done with, by path.
+        went_to: The same as earlier steps left it.
         shown: Of confirmed calls, by (agent path, call id): models repeat their ids.
         toolsets: The toolset that a tool came from, by (agent path, tool name).
         active: ADK path and branch of the node runs that are entered now.
@@ -69,10 +75,12 @@ class Stage:
     policies: Mapping[str, UnknownOutcome]
     done: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
-    asked_by: dict[str, tuple[str, int]] = field(default_factory=dict)
+    asked_by: dict[tuple[str | None, str], tuple[str, int]] = field(default_factory=dict)
     segments: dict[tuple[str, str], str] = field(default_factory=dict)
     call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
     open_calls: dict[tuple[str, str], str] = field(default_factory=dict)
+    handed_over: dict[str, str] = field(default_factory=dict)
+    went_to: dict[str, str] = field(default_factory=dict)
     gated: dict[tuple[str, str], tuple[str, dict[str, Any], bool]] = field(default_factory=dict)
     shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     toolsets: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -82,8 +90,9 @@ class Stage:
     deliver: Callable[[Any, Event], Awaitable[None]] | None = None
     output: Any = None
     failed_before: int | None = None
-    _entries: dict[str, int] = field(default_factory=dict)
+    _entries: dict[tuple[str, int], int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
+    _highest: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -104,12 +113,15 @@ class Stage:
         self.active.clear()
         self.call_segments = self.open_calls
         self.open_calls = {}
+        self.went_to.update(self.handed_over)
+        self.handed_over = {}
         self.segments.clear()
         self.gated.clear()
         self.references = References()
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()
         self._runs.clear()
+        self._highest.clear()
 
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, as every attempt hands it to ADK."""
@@ -141,14 +153,22 @@ class Stage:
     def derive_id(self, *parts: str) -> str:
         return derived_uuid(self.execution_id, str(self.step), *parts)
 
-    def enter(self, path: str) -> int:
-        """The number of this entry of the path in the step."""
-        self._entries[path] = self._entries.get(path, 0) + 1
-        return self._entries[path]
+    def enter(self, path: str, around: int) -> int:
+        """The number of this entry of the path in the step, given that of what is around it.
+
+        Entries are counted apart for each entry around them: a replay that hands out an outer run
+        whole does not come by what it ran.
+        """
+        key = (path, around)
+        self._entries[key] = self._entries.get(key, 0) + 1
+        return (around - 1) * ENTRIES_APART + self._entries[key]
 
     def node_path(self, outer: Scope, name: str, adk_path: str, invocation_id: str) -> str:
         """The operation path of a node run, remembered for its children."""
         parent, _, run = paths.split_leaf(adk_path)
+        if run.isdigit():
+            self._highest[invocation_id, parent, name] = int(run)
+            run = str(int(run) - outer.runs_before.get(name, 0))
         if outer.kind == "tool":
             # ADK counts these per parent, in starting order; the calling tool is the identity.
             count = str(outer.count(f"node:{name}"))
@@ -157,6 +177,11 @@ class Stage:
             path = self._below(outer, parent, name, run, adk_path, invocation_id)
         self._runs[invocation_id, adk_path] = path
         return path
+
+    def runs_below(self, invocation_id: str, adk_path: str) -> dict[str, int]:
+        """The highest run id that ADK has given below a node so far, by name."""
+        of = (invocation_id, adk_path)
+        return {key[2]: run for key, run in self._highest.items() if key[:2] == of}
 
     def _below(
         self, outer: Scope, parent: str, name: str, run: str, adk_path: str, invocation_id: str
@@ -169,22 +194,19 @@ class Stage:
         return paths.from_adk(adk_path)
 
     def left_by(self, outer: Scope, path: str, run: str) -> Any | None:
-        """What a node run left that finished in an earlier step; None if it has to run.
-
-        Calls are counted anew in each step: what a call of this step runs is new, whatever an
-        earlier call at the same place ran.
-        """
+        """What a node run left that finished in an earlier step; None if it has to run."""
         if run in outer.calls:  # a task whose delegation this step asked for
             return None
-        scope: Scope | None = outer
-        while scope is not None:
-            if scope.kind in ("call", "tool"):
-                return self.done.get(path) if scope.asked_before else None
-            scope = scope.parent
         return self.done.get(path)
 
-    def note_open_calls(self, events: Iterable[Event]) -> None:
-        """Keep the places of calls that the step's events leave without a response."""
+    def settle_step(self, events: Iterable[Event]) -> None:
+        """Turn what the step left into what later steps know of it: which runs are done, and where
+        the calls stand that its events leave without a response."""
+        step = self.step
+        self.finished = {known_later(path, step): left for path, left in self.finished.items()}
+        self.handed_over = {
+            known_later(path, step): name for path, name in self.handed_over.items()
+        }
         answered: dict[tuple[str | None, str], bool] = {}
         for event in events:
             for call in event.get_function_calls():
@@ -195,7 +217,7 @@ class Stage:
         still_open = {call_id for (_branch, call_id), done in answered.items() if not done}
         seen = {call_id for _branch, call_id in answered}
         self.open_calls = {
-            (path, call_id): segment
+            (known_later(path, step), call_id): known_later(segment, step)
             for (path, call_id), segment in known.items()
             if call_id in still_open or call_id not in seen
         }

@@ -20,7 +20,7 @@ from durable_adk.adk.tools import describe
 from durable_adk.errors import UnsupportedNode
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind
-from durable_adk.model.position import Position
+from durable_adk.model.position import Position, known_later
 from durable_adk.model.wait import AnsweredWait, WaitKind, WaitRequest
 
 
@@ -53,21 +53,32 @@ def open_waits(stage: Stage, events: Iterable[Event]) -> tuple[WaitRequest, ...]
 
 
 def _unanswered(stage: Stage, events: Iterable[Event]) -> list[_Asked]:
-    still_open: dict[str, _Asked] = {}
+    still_open: dict[tuple[str | None, str], _Asked] = {}
     for event in events:
         if event.invocation_id != stage.invocation_id:
             continue
         for response in event.get_function_responses():
-            still_open.pop(response.id or "", None)
+            still_open.pop((event.branch, response.id or ""), None)
         for call in event.get_function_calls():
             if not call.id or call.id not in (event.long_running_tool_ids or ()):
                 continue
-            path, entry = stage.asked_by.get(call.id) or (_path_of(event), 1)
-            known = still_open.get(call.id)
-            if known is not None and (known.path, known.event.branch) != (path, event.branch):
-                raise waits_of_one_id.refusal(event.node_info.path or path, call.id)
-            still_open[call.id] = _Asked(call, event, path, entry)
+            key = (event.branch, call.id)
+            path, entry = stage.asked_by.get(key) or (_path_of(event), 1)
+            known = still_open.get(key)
+            if known is not None and known.path != path:
+                raise waits_of_one_id.refusal(event.node_info.path or path, call)
+            still_open[key] = _Asked(call, event, path, entry)
+    _refuse_one_id(list(still_open.values()))
     return list(still_open.values())
+
+
+def _refuse_one_id(asked: Sequence[_Asked]) -> None:
+    ids: set[str] = set()
+    for one in asked:
+        call_id = one.call.id or ""
+        if call_id in ids:
+            raise waits_of_one_id.refusal(one.event.node_info.path or one.path, one.call)
+        ids.add(call_id)
 
 
 def _path_of(event: Event) -> str:
@@ -139,7 +150,8 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
 
 def _segment(stage: Stage, path: str, call_id: str) -> str:
     """Where in the agent's responses the call stood: it keeps that place in later steps."""
-    return stage.segments.get((path, call_id), "")
+    place = (path, call_id)
+    return stage.segments.get(place) or stage.call_segments.get(place, "")
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
@@ -164,10 +176,11 @@ def _remember(stage: Stage, wait: WaitRequest) -> None:
     call = content["tool_call"]
     if wait.kind is WaitKind.CONFIRMATION and call:
         text = describe(call["name"], call["args"])
-        shown = Shown(content["shown"], text, content["fits"])
-        stage.shown[wait.operation_path, call["id"]] = shown
+        step = Position.parse(wait.position).step
+        place = (known_later(wait.operation_path, step), call["id"])
+        stage.shown[place] = Shown(content["shown"], text, content["fits"])
         if content.get("segment"):
-            stage.call_segments[wait.operation_path, call["id"]] = content["segment"]
+            stage.call_segments[place] = known_later(content["segment"], step)
 
 
 def _part(answered: AnsweredWait) -> types.Part:

@@ -88,5 +88,5 @@ def _nowhere(name: str, session_id: str) -> NotFound:
         f"function response {name!r}",
         f"answers no wait of the last execution of session {session_id!r}",
         "Copy the id of the function call that asked, or a wait id. A long-running tool that"
-        " returned a value waits for nothing: send its later result alone, once the turn has ended.",
+        " returned a value waits for nothing: send its later result alone, after the turn.",
     )

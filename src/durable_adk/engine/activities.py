@@ -7,6 +7,7 @@ one more than its voided slots, so a voided failure is followed by a fresh slot.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -24,7 +25,7 @@ from durable_adk.model.activity import (
     slot_of,
 )
 from durable_adk.model.execution import StepDocument
-from durable_adk.model.position import Position, parent_of
+from durable_adk.model.position import Position, known_in, parent_of
 
 _NOT_ASKED_FOR = frozenset({Kind.SHARED, Kind.WAIT})
 """Written and read by the engine itself: no caller is handed one."""
@@ -319,7 +320,8 @@ class Recorded:
         For a body that asked in that step and is entered again from its top.
         """
         for step in range(position.step - 1, 0, -1):
-            found = self.step(step).same_call(position, request)
+            then = dataclasses.replace(position, path=known_in(position.path, step))
+            found = self.step(step).same_call(then, request)
             if found is not None:
                 return found
         return None

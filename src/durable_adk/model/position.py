@@ -9,6 +9,7 @@ Operation paths are text::
     agent#1/seq~1                 an agent that is not run as a node
     agent#1/:m3.0                 the call at place 0 of model call 3 of the step
     agent#1/:m3.0/st#1            a node run inside that tool call
+    agent#1/:m3.0.s1/st#1         the same in a later step: step 1 had asked for the call
 
 Positions are values: nothing here touches MongoDB, a clock, or ADK. ADK's own path
 text (``outer@1/review@1``) is read in ``adk/paths.py`` and nowhere else.
@@ -47,6 +48,20 @@ def agent_segment(name: str, ordinal: int) -> str:
 def call_segment(model_ordinal: int, index: int) -> str:
     """The call at place ``index`` (from 0) of model call ``model_ordinal`` (from 1)."""
     return f":m{model_ordinal}.{index}"
+
+
+def known_later(path: str, step: int) -> str:
+    """The path as later steps know it: the calls that this step asked for carry its number.
+
+    Calls are counted anew in each step, so without it the call at place 0 of the first model call
+    would be the same in every step.
+    """
+    return re.sub(r"(:m\d+\.\d+)(?=/|$)", rf"\1.s{step}", path)
+
+
+def known_in(path: str, step: int) -> str:
+    """Undo ``known_later``: the path as that step knew it."""
+    return re.sub(rf"(:m\d+\.\d+)\.s{step}(?=/|$)", r"\1", path)
 
 
 def join(parent: str, segment: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.genai import types
+
 from durable_adk.adk._patches.patch import Patch
 from durable_adk.errors import UnsupportedNode
 
@@ -14,9 +16,12 @@ PATCH = Patch(
 )
 
 
-def refusal(path: str, call_id: str) -> UnsupportedNode:
+def refusal(path: str, call: types.FunctionCall) -> UnsupportedNode:
+    own = call.name in ("adk_request_input", "adk_request_confirmation")
     return UnsupportedNode(
         path,
-        because=f"two open waits have the id {call_id!r}",
-        instead="give each RequestInput its own interrupt_id, or none",
+        because=f"two open waits have the id {call.id!r}",
+        instead="give each RequestInput its own interrupt_id, or none"
+        if own
+        else "let the models give each call an id of its own, or none",
     )
