@@ -9,6 +9,7 @@ also where ADK would.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -84,10 +85,7 @@ async def _durable(
         stage.step, path, scope.entry + 1
     )
     body = adk_run(node, ctx=ctx, node_input=node_input)
-    is_leaf = not _seam.is_orchestrator(node)
-    if is_leaf:
-        scope.runs_before = stage.runs_below(invocation.invocation_id, ctx.node_path)
-    runs = _leaf if is_leaf else _orchestrate
+    runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
     try:
         async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
             async for event in events:
@@ -120,8 +118,11 @@ async def _leaf(
     attempt, stage = scope.stage.attempt, scope.stage
     position = stage.position(scope, Kind.NODE, 1)
     if scope.ran_out:
-        await body.aclose()
-        raise TimeoutError
+        again = _again(body, scope, ctx, TimeoutError())
+        async with aclosing(again) as events:
+            async for event in events:
+                yield event
+        return
     request = _request(scope, node_input, where=f"{ctx.node_path}.input")
     admitted = await stage.admit(
         scope,
@@ -135,8 +136,8 @@ async def _leaf(
         ),
     )
     if isinstance(admitted, Replayed):
-        await body.aclose()
-        async with aclosing(_replay(admitted, scope, ctx)) as events:
+        replayed = _replay(admitted, body, scope, ctx)
+        async with aclosing(replayed) as events:
             async for event in events:
                 yield event
         return
@@ -184,11 +185,39 @@ async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Excep
     return scope.stage.failure_of(record)
 
 
-async def _replay(admitted: Replayed, scope: Scope, ctx: Context) -> AsyncGenerator[Event, None]:
+async def _again(
+    body: AsyncGenerator[Event, None], scope: Scope, ctx: Context, failure_of_it: Exception
+) -> AsyncGenerator[Event, None]:
+    """End as the record says; but if it ran nodes, enter it again over their records first.
+
+    ADK counts the runs below a node on over its retries: without them the next entry's children
+    would get the numbers of this one's.
+    """
+    if scope.stage.ran_nodes(scope.path):
+        scope.in_body = scope.asked_before = True
+        with contextlib.suppress(Exception):
+            async with aclosing(within(scope, body)) as events:
+                async for event in events:
+                    yield event
+    else:
+        await body.aclose()
+    raise failure_of_it
+
+
+async def _replay(
+    admitted: Replayed, body: AsyncGenerator[Event, None], scope: Scope, ctx: Context
+) -> AsyncGenerator[Event, None]:
     record = admitted.record
     scope.handed_out(record.ended_at)
     payload = record.body or ""
     has_failed = record.status is RecordStatus.FAILED
+    if has_failed and scope.stage.ran_nodes(scope.path):
+        again = _again(body, scope, ctx, scope.stage.failure_of(record))
+        async with aclosing(again) as events:
+            async for event in events:
+                yield event
+        return
+    await body.aclose()
     left = failure.left_behind(payload) if has_failed else codec.decode(payload)
     for own, data in left.get("log", ()):
         event = stored.from_data(data)

@@ -46,8 +46,6 @@ class Scope:
         interrupts: Interrupt ids of waits raised below a tool.
         bodies, body_ended: Tool bodies running in this agent now; set when one ends.
         ended_at: Milliseconds: the end of the last record handed out here or below.
-        runs_before: How many runs of a name ADK had counted below the earlier entries of a function
-            node: it counts on over retries, but not over entries that a replay hands out.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -69,7 +67,6 @@ class Scope:
     body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     ran_out: bool = False
-    runs_before: dict[str, int] = field(default_factory=dict)
     activity_id: str | None = None
     agent_entered: bool = False
     id_mark: str = ""

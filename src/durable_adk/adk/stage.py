@@ -92,7 +92,6 @@ class Stage:
     failed_before: int | None = None
     _entries: dict[tuple[str, int], int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
-    _highest: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -121,7 +120,6 @@ class Stage:
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()
         self._runs.clear()
-        self._highest.clear()
 
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, as every attempt hands it to ADK."""
@@ -166,9 +164,6 @@ class Stage:
     def node_path(self, outer: Scope, name: str, adk_path: str, invocation_id: str) -> str:
         """The operation path of a node run, remembered for its children."""
         parent, _, run = paths.split_leaf(adk_path)
-        if run.isdigit():
-            self._highest[invocation_id, parent, name] = int(run)
-            run = str(int(run) - outer.runs_before.get(name, 0))
         if outer.kind == "tool":
             # ADK counts these per parent, in starting order; the calling tool is the identity.
             count = str(outer.count(f"node:{name}"))
@@ -178,10 +173,9 @@ class Stage:
         self._runs[invocation_id, adk_path] = path
         return path
 
-    def runs_below(self, invocation_id: str, adk_path: str) -> dict[str, int]:
-        """The highest run id that ADK has given below a node so far, by name."""
-        of = (invocation_id, adk_path)
-        return {key[2]: run for key, run in self._highest.items() if key[:2] == of}
+    def ran_nodes(self, path: str) -> bool:
+        """Whether something is recorded below a node run of this step."""
+        return self.attempt.records.has_below(path)
 
     def _below(
         self, outer: Scope, parent: str, name: str, run: str, adk_path: str, invocation_id: str

@@ -25,7 +25,7 @@ from durable_adk.model.activity import (
     slot_of,
 )
 from durable_adk.model.execution import StepDocument
-from durable_adk.model.position import Position, known_in, parent_of
+from durable_adk.model.position import Position, is_under, known_in, parent_of
 
 _NOT_ASKED_FOR = frozenset({Kind.SHARED, Kind.WAIT})
 """Written and read by the engine itself: no caller is handed one."""
@@ -158,6 +158,9 @@ class StepRecords:
 
     def has(self, path: str, entry: int, kind: Kind | None) -> bool:
         return (path, entry, kind) in self._places
+
+    def has_below(self, path: str) -> bool:
+        return any(found != path and is_under(found, path) for found, _entry, _kind in self._places)
 
     def try_of(self, digest: str) -> int:
         """Which slot of a position is the one that counts or is free."""
