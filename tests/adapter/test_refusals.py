@@ -145,6 +145,18 @@ def asking_node() -> FunctionNode:
 
 
 Build = Callable[[], Any]
+
+
+def asking_below_a_task() -> LlmAgent:
+    def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    tools = [FunctionTool(pay, require_confirmation=True)]
+    inner = agent("inner", says("hi"), description="inner", mode="single_turn", tools=tools)
+    return agent("task", says("hi"), description="task", mode="task", sub_agents=[inner])
+
+
 REFUSED: dict[str, tuple[Build, str, str]] = {
     "a remote agent as root": (lambda: elsewhere("RemoteA2aAgent"), "far", "remote agent"),
     "a remote agent below": (
@@ -159,6 +171,11 @@ REFUSED: dict[str, tuple[Build, str, str]] = {
         "LangGraph agent",
     ),
     "a node that transfers": (lambda: in_a_graph(moving()), "flow/inner/mover", "twice"),
+    "an agent that asks below a task": (
+        lambda: agent("root", says("hi"), sub_agents=[asking_below_a_task()]),
+        "root/task/inner",
+        "start over for ever",
+    ),
     "a single-turn sub-agent that transfers": (
         lambda: agent("root", says("hi"), sub_agents=[moving(mode="single_turn")]),
         "root/mover",

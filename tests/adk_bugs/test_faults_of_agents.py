@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from google.adk.agents import SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.events import Event
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.workflow import START, Workflow
+from google.genai import types
 
 from durable_adk.adk.scripted_model import calls, says
 from tests.adapter.stock import Stock, agent, confirmed, user
@@ -82,3 +84,45 @@ async def test_a_streamed_call_changes_its_id_between_partial_and_final() -> Non
             ids[bool(event.partial)] = call.id
     assert set(ids) == {True, False}
     assert ids[True] != ids[False]
+
+
+async def test_an_agent_that_asks_below_a_task_starts_over_for_ever() -> None:
+    ledger: list[str] = []
+
+    def look(q: str) -> str:
+        """Look."""
+        ledger.append("look")
+        return q
+
+    def pay(cents: int) -> str:
+        """Pay."""
+        ledger.append("pay")
+        return "paid"
+
+    def choose(request: Any, turn: int) -> Any:
+        if len(ledger) > 8:
+            return says("enough")
+        return [calls(("look", {"q": "a"})), calls(("pay", {"cents": 1})), says("done")][
+            min(turn, 2)
+        ]
+
+    inner = agent("inner", description="inner", mode="single_turn", tools=[look, confirmed(pay)])
+    model: Any = inner.model
+    model.script = choose
+    asked = calls(("inner", {"request": "x"}))
+    finish = calls(("finish_task", {"result": "ok"}))
+    task = agent("task", asked, finish, description="task", mode="task", sub_agents=[inner])
+    delegate = calls(("task", {"request": "x"}))
+    stock = Stock(agent("root", delegate, says("end"), sub_agents=[task]))
+    await stock.run(user("go"), "e1")
+    [(call, event)] = stock.open_calls()
+    answer = Event(
+        invocation_id="e1",
+        author="user",
+        branch=event.branch,
+        isolation_scope=event.isolation_scope,
+        content=types.Content(role="user", parts=[stock.reply(call)]),
+    )
+    await stock.service.append_event(await stock.session(), answer)
+    await stock.run(None, "e1")
+    assert ledger.count("look") > 2

@@ -108,6 +108,15 @@ def beside_one_that_waits(ledger: Ledger) -> Workflow:
     )
 
 
+def transfer_below(ledger: Ledger) -> SequentialAgent:
+    """A part of a sequence hands over to an agent that asks, and the tail follows."""
+    helper = payer(ledger, "helper", 1)
+    helper.description = "helper"
+    move = calls(("transfer_to_agent", {"agent_name": "helper"}))
+    first = agent(ledger, "first", move, sub_agents=[helper])
+    return SequentialAgent(name="seq", sub_agents=[first, tail(ledger)])
+
+
 class Chooser(BaseAgent):
     """An agent of one's own: runs one of its agents, then another by what it left."""
 
@@ -158,6 +167,12 @@ SHAPES = {
         waits=(2,),
         answer=approve_even,
         in_flight=4,
+        stock=TAIL_LOST,
+    ),
+    "transfer below a sequence as root": Shape(
+        build=transfer_below,
+        feature=f"{SEQ} as root",
+        waits=(1,),
         stock=TAIL_LOST,
     ),
     "loop as root": Shape(

@@ -123,6 +123,31 @@ def agent_tool_of_a_sequence_asks(ledger: Ledger) -> LlmAgent:
     return calling(ledger, "seq", tools=[AgentTool(seq)])
 
 
+def asked_again(ledger: Ledger, **how: Any) -> LlmAgent:
+    """The same agent is called again after its first call has asked."""
+    return by_own_turns(
+        agent(ledger, "root", **how),
+        calls(("inner", {"request": "x"})),
+        calls(("inner", {"request": "y"})),
+        says("done"),
+    )
+
+
+def single_turn_asks_again(ledger: Ledger) -> LlmAgent:
+    return asked_again(ledger, sub_agents=[asking_agent(ledger, mode="single_turn")])
+
+
+def agent_tool_asks_again(ledger: Ledger) -> LlmAgent:
+    return asked_again(ledger, tools=[AgentTool(asking_agent(ledger))])
+
+
+def workflow_tool_asks_again(ledger: Ledger) -> LlmAgent:
+    inner = asking_agent(ledger)
+    return asked_again(
+        ledger, tools=[Workflow(name="inner", input_schema=str, edges=[(START, inner)])]
+    )
+
+
 def single_turn_asks_beside_a_branch(ledger: Ledger) -> ParallelAgent:
     """One branch asks below a tool while the model of another takes its time, three times."""
     tools = Tools(ledger)
@@ -280,6 +305,8 @@ TWICE = {
     ("tool", "slow", "i"): 2,
 }
 ASKED_TWICE = {("model", "inner", turn): 2 for turn in range(3)}
+# In a run that was resumed ADK does not show the second call's input to its model: both look alike.
+ALIKE = {**ASKED_TWICE, ("tool", "slow", "inner1"): 2, ("tool", "pay", 1): 2}
 
 SHAPES = {
     "agent tool": Shape(build=agent_tool, feature=AT),
@@ -337,6 +364,25 @@ SHAPES = {
         waits=(1,),
         in_flight=3,
         stock="the other branch is cancelled in the middle of a model call",
+    ),
+    "single turn that asks, called again": Shape(
+        build=single_turn_asks_again,
+        feature='`mode="single_turn"` with waits inside',
+        waits=(1, 1),
+        repeats=ALIKE,
+    ),
+    "agent tool that asks, called again": Shape(
+        build=agent_tool_asks_again,
+        feature=f"{AT} with waits inside",
+        waits=(1, 1),
+        repeats=ALIKE,
+        stock=LOST,
+    ),
+    "workflow tool that asks, called again": Shape(
+        build=workflow_tool_asks_again,
+        feature="nodes and workflows as tools",
+        waits=(1, 1),
+        repeats=ASKED_TWICE,
     ),
     "task": Shape(build=task, feature='`mode="task"`'),
     "task that asks": Shape(build=task_asks, feature='`mode="task"`', waits=(1,)),

@@ -10,7 +10,7 @@ from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.events import RequestInput
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
-from google.adk.workflow import START, FunctionNode, Workflow
+from google.adk.workflow import START, FunctionNode, RetryConfig, Workflow
 
 from durable_adk.adk.scripted_model import calls, says
 from tests.faults.catalogue import Tools, agent
@@ -142,6 +142,24 @@ def workflow_at_run_time(ledger: Ledger) -> Workflow:
     return run_by(ledger, runner)
 
 
+def retried_runner(ledger: Ledger) -> Workflow:
+    """A node that runs others fails after two of them, and is tried again."""
+
+    async def runner(ctx: Any, node_input: Any) -> Any:
+        ledger.add("node", "runner", ctx.attempt_count)
+        n = ctx.attempt_count
+        first = await ctx.run_node(double_of(ledger), node_input=f"a{n}")
+        second = await ctx.run_node(double_of(ledger), node_input=f"b{n}")
+        if n < 3:
+            raise ConnectionError("no answer")
+        yield as_text([first, second])
+
+    retry = RetryConfig(max_attempts=5, initial_delay=0.001, jitter=0)
+    node = FunctionNode(func=runner, name="runner", rerun_on_resume=True, retry_config=retry)
+    ask = question(ledger)
+    return Workflow(name="flow", edges=[(START, node), (node, ask), (ask, end_of(ledger))])
+
+
 def from_a_tool(ledger: Ledger) -> LlmAgent:
     """A tool that runs nodes: a function, then an agent that asks."""
 
@@ -214,6 +232,12 @@ SHAPES = {
         reentered=AGAIN,
         in_flight=3,
         stock="the answer becomes the output of the sequence: the rest of it never runs",
+    ),
+    "a runner that is tried again": Shape(
+        build=retried_runner,
+        feature="`ctx.run_node` in a node with `retry_config`",
+        waits=(1,),
+        reentered=AGAIN,
     ),
     "nodes from a tool": Shape(
         build=from_a_tool,

@@ -1,6 +1,6 @@
 """Every shape: runs, suspends, goes on in a new process, completes; each body runs once.
 
-Each is also killed: after a call's body and before its record, and around the write of its record;
+Each is also killed: after a call's body and before its record, and when its record is stored;
 at every call in both replay modes with ``scripts/shapes.sh --all``, else at one call in one mode.
 """
 
@@ -30,7 +30,7 @@ def calls_of(life: Life) -> list[tuple[int, Point]]:
         (attempt, point)
         for attempt, reached in enumerate(life.reached, 1)
         for point in points_of(reached)
-        if point[0].startswith("ran: ") or "outcome" in point[0]
+        if point[0].startswith("ran: ") or point[0] == "after: outcomes are recorded"
     ]
 
 

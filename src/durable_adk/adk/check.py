@@ -10,7 +10,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import BaseNode
 
 from durable_adk.adk import _patches, _seam, tree
-from durable_adk.adk._patches import transfers_processed_twice
+from durable_adk.adk._patches import asks_below_tasks, transfers_processed_twice
 from durable_adk.errors import ConfigError, UnsupportedNode
 
 
@@ -59,6 +59,9 @@ def check_node(node: BaseNode, path: str) -> None:
             because=f"a {remote} does its work where nothing of it can be recorded",
             instead="call it from a tool: the call is then recorded as one",
         )
+    asks_below = asks_below_tasks.refusal(node, path)
+    if asks_below is not None:
+        raise asks_below
     transfers_twice = transfers_processed_twice.refusal(node, path)
     if transfers_twice is not None:
         raise transfers_twice
