@@ -518,18 +518,19 @@ SHAPES = {
         feature=EXECUTORS,
         waits=(1,),
         app=files,
+        bumps=True,
         in_flight=3,
     ),
     "code of two agents at once": Shape(
         build=computes_at_once, feature=EXECUTORS, waits=(1,), app=files, in_flight=4
     ),
-    "code in a local process": Shape(build=local_python, feature=EXECUTORS, app=files),
-    "code that the model runs": Shape(build=draws, feature=EXECUTORS, app=files),
+    "code in a local process": Shape(build=local_python, feature=EXECUTORS, app=files, bumps=True),
+    "code that the model runs": Shape(build=draws, feature=EXECUTORS, app=files, bumps=True),
     "artifacts that callbacks save": Shape(
         build=keeps_reports, feature="artifacts", waits=(1,), app=files, in_flight=3
     ),
     "artifacts that tools save": Shape(
-        build=tool_keeps_a_file, feature="artifacts", waits=(1,), app=files
+        build=tool_keeps_a_file, feature="artifacts", waits=(1,), app=files, bumps=True
     ),
     "summaries of turns": Shape(
         build=sliding, feature=COMPACTION, waits=(1, 1, 1), messages=THREE, repeats={}
@@ -566,5 +567,6 @@ SHAPES = {
         waits=(1, 1),
         messages=THREE[:2],
         app=files,
+        bumps=True,
     ),
 }

@@ -404,7 +404,7 @@ SHAPES = {
         build=nested_parallel,
         feature="`Workflow`: parallel branches, joins",
         waits=(3,),
-        in_flight=4,
+        in_flight=6,
     ),
     "loop by route": Shape(build=loop_by_route, feature="`Workflow`: routes, loops"),
     "loop with a review": Shape(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from durable_adk.adk import versions
@@ -350,6 +351,15 @@ def result_of(ctx: Context) -> NodeResult:
         transfer=actions.transfer_to_agent,
         skip_summarization=actions.skip_summarization,
     )
+
+
+def restore_pending(
+    ctx: Context, state: Mapping[str, Any] = MappingProxyType({}), artifacts: Any = ()
+) -> None:
+    """Change state and artifacts as a body did before it yielded."""
+    for key, value in state.items():
+        ctx.state[key] = value
+    ctx.actions.artifact_delta.update(artifacts)
 
 
 def restore_result(ctx: Context, result: NodeResult, *, same_step: bool) -> None:

@@ -146,7 +146,8 @@ async def _leaf(
     try:
         async with aclosing(within(scope, body)) as events:
             async for event in events:
-                scope.log.append((True, stored.check_storable(event, ctx.node_path)))
+                data = stored.check_storable(event, ctx.node_path)
+                scope.log.append((True, {**data, **_pending(ctx)}))
                 yield event
         payload = codec.encode(_left(scope, ctx), where=ctx.node_path)
     except _seam.NodeInterruptedError:
@@ -222,6 +223,7 @@ async def _replay(
     for own, data in left.get("log", ()):
         event = stored.from_data(data)
         if own:
+            _seam.restore_pending(ctx, *data.get(_PENDING, ()))
             yield event
         else:
             await _seam.enqueue(_seam.invocation_of(ctx), event)
@@ -230,6 +232,20 @@ async def _replay(
         raise scope.stage.failure_of(record)
     if record.status is not RecordStatus.WAITING:
         _finish(scope, ctx)
+
+
+_PENDING = "pending"
+
+
+def _pending(ctx: Context) -> dict[str, Any]:
+    """State and artifact changes that ADK will put on the event that is yielded now."""
+    state, artifacts = dict(ctx.actions.state_delta), dict(ctx.actions.artifact_delta)
+    if not state and not artifacts:
+        return {}
+    found: dict[str, Any] = codec.decode(
+        codec.encode({_PENDING: [state, artifacts]}, where=f"{ctx.node_path}.state")
+    )
+    return found
 
 
 def _left(scope: Scope, ctx: Context) -> dict[str, Any]:
