@@ -23,9 +23,8 @@ both_halves() {
     for folder in tests/*/; do
         case "$folder" in
             tests/support/ | tests/__pycache__/) ;;
-            tests/unit/ | tests/app/ | tests/conformance/ | tests/shapes/ | tests/servers/)
-                first+=("$folder") ;;
-            *) second+=("$folder") ;;
+            tests/cases/ | tests/adapter/ | tests/adk_bugs/) second+=("$folder") ;;
+            *) first+=("$folder") ;;
         esac
     done
     say "one half beside the other: ${first[*]}"

@@ -511,7 +511,7 @@ THREE = ("first", "second", "third")
 
 SHAPES = {
     "code in a sandbox": Shape(
-        build=computes, feature=EXECUTORS, waits=(1,), app=files, in_flight=3
+        build=computes, feature=EXECUTORS, waits=(1,), app=files, bumps=True, in_flight=3
     ),
     "code that keeps its state": Shape(
         build=lambda ledger: computes(ledger, stateful=True),
@@ -522,12 +522,12 @@ SHAPES = {
         in_flight=3,
     ),
     "code of two agents at once": Shape(
-        build=computes_at_once, feature=EXECUTORS, waits=(1,), app=files, in_flight=4
+        build=computes_at_once, feature=EXECUTORS, waits=(1,), app=files, bumps=True, in_flight=4
     ),
     "code in a local process": Shape(build=local_python, feature=EXECUTORS, app=files, bumps=True),
     "code that the model runs": Shape(build=draws, feature=EXECUTORS, app=files, bumps=True),
     "artifacts that callbacks save": Shape(
-        build=keeps_reports, feature="artifacts", waits=(1,), app=files, in_flight=3
+        build=keeps_reports, feature="artifacts", waits=(1,), app=files, bumps=True, in_flight=3
     ),
     "artifacts that tools save": Shape(
         build=tool_keeps_a_file, feature="artifacts", waits=(1,), app=files, bumps=True

@@ -732,6 +732,7 @@ SHAPES = {
         build=actions,
         feature="state, artifacts, transfer, `skip_summarization` by a tool",
         app=lambda ledger: {"artifact_service": artifacts_of(ledger)},
+        bumps=True,
     ),
     "a tool that ends a loop": Shape(
         build=escalating, feature="`exit_loop`", repeats={("model", "worker", 1): 2}
