@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
-from google.adk.workflow import START, FunctionNode, Workflow
+from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 
-from durable_adk import durable_tool, step
+from durable_adk import durable_tool, step, uuid4
 from durable_adk.adk.scripted_model import calls, says
 from tests.faults.catalogue import agent
-from tests.shapes.composite import payer
+from tests.shapes.composite import end_of, payer
 from tests.support.lives import Case, Ledger, World
 
 
@@ -186,3 +187,74 @@ def test_a_branch_that_is_done_with_a_pending_tool_is_not_entered_again(
     life = world.live(Case(build=one_is_done))
     assert life.ledger["model", "done", 1] == 1
     assert sum(event.get("author") == "done" for event in life.events) == 3
+
+
+def at_one_place(ledger: Ledger) -> LlmAgent:
+    """A confirmed call, then a plain one: each is the first call of its step."""
+
+    async def send(to: str) -> str:
+        """Send something, once for each call."""
+        await step("send", ledger.add, "send", "it")
+        ledger.add("key", str(uuid4()))
+        return to
+
+    async def tell(to: str) -> str:
+        """Send something without asking."""
+        return await send(to)
+
+    return agent(
+        ledger,
+        "root",
+        calls(("send", {"to": "bob"})),
+        calls(("tell", {"to": "eve"})),
+        says("done"),
+        tools=[FunctionTool(send, require_confirmation=True), tell],
+    )
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+def test_calls_of_two_steps_at_one_place_are_two(
+    mode: str, replica_set_uri: str, database: str, tmp_path: Path
+) -> None:
+    world = World(uri=replica_set_uri, database=database, folder=tmp_path, mode=mode)
+    life = world.live(Case(build=at_one_place))
+    assert life.status == ["completed"]
+    assert life.ledger["send", "it"] == 2
+    assert sum(row[0] == "key" for row in life.ledger) == 2, "two keys"
+
+
+def same_ids_in_branches(ledger: Ledger) -> Workflow:
+    """Two models that number their calls alike: one call waits, the other is done later."""
+
+    def later(q: str) -> None:
+        """Answer later."""
+        ledger.add("tool", "later")
+
+    async def slow(q: str) -> str:
+        """Take a moment."""
+        ledger.add("tool", "slow")
+        await asyncio.sleep(0.05)
+        return q
+
+    a = agent(
+        ledger,
+        "a",
+        calls(("later", {"q": "a"}, "call_0")),
+        says("a done"),
+        tools=[LongRunningFunctionTool(later)],
+    )
+    b = agent(ledger, "b", calls(("slow", {"q": "b"}, "call_0")), says("b done"), tools=[slow])
+    join = JoinNode(name="join")
+    return Workflow(name="flow", edges=[(START, (a, b)), ((a, b), join), (join, end_of(ledger))])
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+def test_a_call_of_another_branch_with_the_same_id_answers_no_wait(
+    mode: str, replica_set_uri: str, database: str, tmp_path: Path
+) -> None:
+    world = World(uri=replica_set_uri, database=database, folder=tmp_path, mode=mode)
+    life = world.live(Case(build=same_ids_in_branches))
+    assert life.status == ["completed"]
+    assert [len(waits) for waits in life.waits] == [1]
+    assert life.ledger["model", "a", 1] == 1, "it was answered"
+    assert life.ledger["node", "end"] == 1
