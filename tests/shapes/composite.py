@@ -156,7 +156,7 @@ SHAPES = {
         build=asks_last, feature=f"{SEQ} as root", waits=(1,)
     ),
     "parallel as root, waiting": Shape(
-        build=fan, feature=f"{PAR} as root", waits=(2,), in_flight=4, stock=TAIL_LOST
+        build=fan, feature=f"{PAR} as root", waits=(2,), in_flight=6, stock=TAIL_LOST
     ),
     "parallel in a sequence as root, waiting": Shape(
         build=fan_then_tail, feature=f"{PAR} as root", waits=(2,), in_flight=4, stock=TAIL_LOST
@@ -203,7 +203,7 @@ SHAPES = {
         build=lambda ledger: as_node(fan(ledger), ledger),
         feature=f"{PAR} in a `Workflow`",
         waits=(2,),
-        in_flight=4,
+        in_flight=6,
         stock=ANSWER_IS_OUTPUT,
     ),
     "loop as node, waiting each round": Shape(

@@ -311,7 +311,7 @@ ALIKE = {**ASKED_TWICE, ("tool", "slow", "inner1"): 2, ("tool", "pay", 1): 2}
 SHAPES = {
     "agent tool": Shape(build=agent_tool, feature=AT),
     "agent tool twice at once": Shape(
-        build=agent_tool_twice, feature=AT, repeats=TWICE, in_flight=3
+        build=agent_tool_twice, feature=AT, repeats=TWICE, in_flight=4
     ),
     "agent tool in an agent tool": Shape(build=agent_tool_nested, feature=AT),
     "agent tool of a sequence": Shape(build=agent_tool_of_a_sequence, feature=AT),
@@ -340,7 +340,7 @@ SHAPES = {
     ),
     "single turn": Shape(build=single_turn, feature='`mode="single_turn"`'),
     "single turn twice at once": Shape(
-        build=single_turn_twice, feature='`mode="single_turn"`', repeats=TWICE, in_flight=3
+        build=single_turn_twice, feature='`mode="single_turn"`', repeats=TWICE, in_flight=4
     ),
     "single turn that asks": Shape(
         build=single_turn_asks, feature='`mode="single_turn"` with waits inside', waits=(1,)

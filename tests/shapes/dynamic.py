@@ -209,7 +209,7 @@ SHAPES = {
         feature="`ctx.run_node` with waits inside",
         waits=(3,),
         reentered=AGAIN,
-        in_flight=4,
+        in_flight=6,
     ),
     "children with run ids": Shape(
         build=named_runs,

@@ -398,7 +398,7 @@ SHAPES = {
         build=two_confirmations_and_a_question,
         feature="`Workflow`: parallel branches, joins",
         waits=(3,),
-        in_flight=4,
+        in_flight=6,
     ),
     "nested parallel workflows": Shape(
         build=nested_parallel,
@@ -431,7 +431,7 @@ SHAPES = {
         answer=agreed,
     ),
     "parallel worker, one item asks": Shape(
-        build=worker_that_asks, feature="`parallel_worker`", waits=(1,), in_flight=3
+        build=worker_that_asks, feature="`parallel_worker`", waits=(1,), in_flight=4
     ),
     "parallel worker, two at a time, all ask": Shape(
         build=lambda ledger: worker_that_asks(ledger, at_once=2, all_ask=True),
@@ -443,11 +443,11 @@ SHAPES = {
         build=worker_of_agents,
         feature="`parallel_worker`",
         waits=(3,),
-        in_flight=4,
+        in_flight=6,
         repeats={("model", "one", turn): 3 for turn in range(3)},
     ),
     "a node class as parallel worker": Shape(
-        build=own_node_as_worker, feature="`parallel_worker`", waits=(1,), in_flight=3
+        build=own_node_as_worker, feature="`parallel_worker`", waits=(1,), in_flight=4
     ),
     "retries": Shape(build=retried, feature="node `retry_config`", waits=(1,)),
     "a timeout and a retry": Shape(build=timed_out, feature="node `timeout`", waits=(1,)),
