@@ -182,7 +182,7 @@ def keeps_reports(ledger: Ledger) -> LlmAgent:
     async def save(callback_context: Any, **_: Any) -> None:
         part = types.Part.from_bytes(data=b"report", mime_type="text/plain")
         version = await callback_context.save_artifact("report.txt", part)
-        callback_context.state["version"] = version
+        callback_context.state["saved"] = version >= 0  # a body that is cut off saves another one
 
     tools = Tools(ledger)
     return agent(
@@ -204,7 +204,7 @@ def tool_keeps_a_file(ledger: Ledger) -> LlmAgent:
         ledger.add("tool", "keep", name, why)
         part = types.Part.from_bytes(data=PNG, mime_type="image/png")
         version = await tool_context.save_artifact(name, part)
-        return {"version": version, "files": await tool_context.list_artifacts()}
+        return {"saved": version >= 0, "files": await tool_context.list_artifacts()}
 
     tools = Tools(ledger)
     return agent(

@@ -328,7 +328,7 @@ def actions(ledger: Ledger) -> LlmAgent:
         tool_context.state["saved"] = [*tool_context.state.get("saved", ()), name]
         tool_context.state["user:last"] = name
         tool_context.state[f"temp:{name}"] = name
-        return {"version": version}
+        return {"saved": version >= 0}
 
     def show(tool_context: Any) -> str:
         """End the turn with what this returns."""
