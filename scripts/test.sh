@@ -23,8 +23,9 @@ both_halves() {
     for folder in tests/*/; do
         case "$folder" in
             tests/support/ | tests/__pycache__/) ;;
-            tests/cases/ | tests/adapter/ | tests/adk_bugs/) second+=("$folder") ;;
-            *) first+=("$folder") ;;
+            tests/app/ | tests/conformance/ | tests/protocol/ | tests/servers/ | tests/shapes/ | \
+                tests/typing/ | tests/unit/) first+=("$folder") ;;
+            *) second+=("$folder") ;;
         esac
     done
     say "one half beside the other: ${first[*]}"
