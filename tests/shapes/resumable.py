@@ -54,4 +54,8 @@ def resumable(shape: Shape) -> Shape:
     return dataclasses.replace(shape, build=build, feature=FEATURE, stock="")
 
 
+RACING = "parallel workflow with join, asking three ways"
 SHAPES = {f"{name}, resumable": resumable(BASES[name]) for name in CHOSEN}
+SHAPES[f"{RACING}, resumable"] = dataclasses.replace(
+    SHAPES[f"{RACING}, resumable"], checkpoints=True
+)

@@ -21,6 +21,8 @@ class Shape(Case):
         waits: How many waits each frontier must have, in order.
         repeats: Ledger rows that rightly appear more than once, and how often.
         bumps: A body that is cut off and runs again saves another version of its artifact.
+        checkpoints: Parallel branches end in any order, and a resumable app writes an event about
+            its nodes after each: only the last one of a run says the same every time.
         stock: How plain ADK differs when it is resumed with the same answers; empty if it does
             not. ``tests/adk_bugs`` holds both against ADK.
     """
@@ -29,6 +31,7 @@ class Shape(Case):
     waits: tuple[int, ...] = ()
     repeats: Mapping[Row, int] = field(default_factory=dict)
     bumps: bool = False
+    checkpoints: bool = False
     stock: str = ""
 
 

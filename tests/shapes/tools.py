@@ -601,12 +601,12 @@ def built_in(ledger: Ledger) -> LlmAgent:
 
 
 def remembering(ledger: Ledger) -> LlmAgent:
-    async def save(name: str, tool_context: Any) -> int:
+    async def save(name: str, tool_context: Any) -> bool:
         """Save a file."""
         ledger.add("tool", "save", name)
         part = types.Part.from_text(text=name)
-        saved: int = await tool_context.save_artifact(filename=name, artifact=part)
-        return saved
+        version: int = await tool_context.save_artifact(filename=name, artifact=part)
+        return version >= 0  # a body that is cut off saves another one
 
     return agent(
         ledger,
@@ -762,6 +762,7 @@ SHAPES = {
         build=remembering,
         feature="`load_memory`, `preload_memory`, `load_artifacts`",
         in_flight=3,
+        bumps=True,
         app=lambda ledger: {
             "artifact_service": artifacts_of(ledger),
             "memory_service": Remembers(ledger),
