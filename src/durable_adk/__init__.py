@@ -15,20 +15,24 @@ if typing.TYPE_CHECKING:
     from durable_adk.adk.recorded import random as random
     from durable_adk.adk.recorded import step as step
     from durable_adk.adk.recorded import uuid4 as uuid4
-    from durable_adk.adk.runner_base import DurableSessionService as DurableSessionService
     from durable_adk.app.app import App as App
+    from durable_adk.app.artifacts import MongoArtifactService as MongoArtifactService
     from durable_adk.app.outcome import AnswerReceipt as AnswerReceipt
     from durable_adk.app.outcome import ErrorInfo as ErrorInfo
     from durable_adk.app.outcome import ExecutionRecord as ExecutionRecord
     from durable_adk.app.outcome import Outcome as Outcome
     from durable_adk.app.outcome import Page as Page
+    from durable_adk.app.outcome import SessionFork as SessionFork
+    from durable_adk.app.outcome import SessionImport as SessionImport
     from durable_adk.app.outcome import SessionInfo as SessionInfo
+    from durable_adk.app.outcome import SessionNode as SessionNode
     from durable_adk.app.outcome import StreamEvent as StreamEvent
     from durable_adk.app.outcome import ToolCall as ToolCall
     from durable_adk.app.outcome import Wait as Wait
     from durable_adk.app.reserved import expiring as expiring
     from durable_adk.app.reserved import sleep as sleep
     from durable_adk.app.runner import DurableRunner as DurableRunner
+    from durable_adk.app.session_source import DurableSessionService as DurableSessionService
     from durable_adk.app.tools import durable_tool as durable_tool
     from durable_adk.errors import AnswerConflict as AnswerConflict
     from durable_adk.errors import ConfigError as ConfigError
@@ -69,6 +73,7 @@ __all__ = [
     "InputConflict",
     "InvalidAnswer",
     "LeaseLost",
+    "MongoArtifactService",
     "NotFound",
     "NotStorable",
     "Outcome",
@@ -76,7 +81,10 @@ __all__ = [
     "Page",
     "ReplayMismatch",
     "SessionBusy",
+    "SessionFork",
+    "SessionImport",
     "SessionInfo",
+    "SessionNode",
     "StreamEvent",
     "ToolCall",
     "Unavailable",
@@ -97,13 +105,15 @@ __all__ = [
 
 _MODULES = {
     "adk.recorded": "current_activity_id current_fencing_token now random step uuid4",
-    "adk.runner_base": "DurableSessionService",
     "app.app": "App",
+    "app.artifacts": "MongoArtifactService",
     "app.outcome": (
-        "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionInfo StreamEvent ToolCall Wait"
+        "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionFork SessionImport SessionInfo"
+        " SessionNode StreamEvent ToolCall Wait"
     ),
     "app.reserved": "expiring sleep",
     "app.runner": "DurableRunner",
+    "app.session_source": "DurableSessionService",
     "app.tools": "durable_tool",
     "errors": (
         "AnswerConflict ConfigError CorruptHistory DurabilityDisabled DurableError ExecutionFailed"

@@ -15,15 +15,7 @@ from tests.app.conftest import ON
 NAMES: dict[str, Callable[[App], Any]] = {
     "sleep": lambda app: durable_adk.sleep(1),
     "expiring": lambda app: durable_adk.expiring(object(), "1h", None),
-    "DurableSessionService": lambda app: durable_adk.DurableSessionService(mongodb="mongodb://h"),
-    "sessions.fork": lambda app: app.sessions.fork(user_id="u", session_id="s"),
-    "sessions.tree": lambda app: app.sessions.tree("u", "s"),
-    "sessions.delete": lambda app: app.sessions.delete("u", "s"),
-    "sessions.delete_user": lambda app: app.sessions.delete_user("u"),
     "waits.watch": lambda app: app.waits.watch(),
-    "runner.rewind_async": lambda app: app.runner.rewind_async(
-        user_id="u", session_id="s", rewind_before_invocation_id="e"
-    ),
     "runner.run_live": lambda app: app.runner.run_live(live_request_queue=None),
     "invoke(deadline=)": lambda app: app.invoke(user_id="u", message="m", deadline="1h"),
     "export": lambda app: app.export(),

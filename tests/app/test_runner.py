@@ -310,10 +310,7 @@ async def test_the_session_service_shows_what_executions_made() -> None:
         assert (
             await service.get_session(app_name="desk", user_id="u", session_id="nobody")
         ) is None
-        with pytest.raises(ConfigError, match="app_name"):
-            await service.get_session(app_name="other", user_id="u", session_id="s")
-        with pytest.raises(ConfigError, match="not yet"):
-            await service.delete_session(app_name="desk", user_id="u", session_id="s")
+        assert (await service.get_session(app_name="other", user_id="u", session_id="s")) is None
         with pytest.raises(ConfigError, match="executions only"):
             await service.append_event(session, session.events[0])
 

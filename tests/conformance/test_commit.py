@@ -571,7 +571,8 @@ async def test_a_step_comes_with_the_bodies_that_its_events_refer_to(bench: Benc
     await end(bench, e, step)
     assert await store.load_steps(await bench.read(e)) == (step,)
     following = await bench.begin("e2")
-    assert (await store.load_history(following, max_turns=None)).turns[0].steps == (step,)
+    history = await store.load_history(following.session_key, before=following.turn, max_turns=None)
+    assert history.turns[0].steps == (step,)
 
 
 async def test_a_record_that_a_steps_events_refer_to_and_is_missing_is_corruption(

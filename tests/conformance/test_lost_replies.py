@@ -8,6 +8,7 @@ import pytest
 
 from durable_adk.errors import WriteUnknown
 from durable_adk.model.activity import Kind
+from durable_adk.model.artifact import ArtifactName, ArtifactScope, NewArtifact
 from durable_adk.model.execution import Status
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.store_results import Begun, Renewal, Write
@@ -221,6 +222,18 @@ async def _(bench: Bench, lose: Losing) -> None:
     e = await bench.begin(run_now=False)
     lose()
     assert await bench.store.retry(e.key) is not None
+
+
+@losing(Write.ARTIFACT)
+async def _(bench: Bench, lose: Losing) -> None:
+    scope = ArtifactScope(tenant=bench.tenant, user_id="u", session_id="s")
+    file = ArtifactName(scope=scope, name="a")
+    for version in (0, 1):
+        if version:
+            lose()
+        saved = await bench.store.save_artifact(NewArtifact(file=file, content=f'"{version}"'))
+        assert saved.version == version
+    assert [one.version for one in await bench.store.artifact_versions(file)] == [0, 1]
 
 
 def test_every_kind_of_write_loses_its_reply_here() -> None:

@@ -18,7 +18,7 @@ from durable_adk.errors import ConfigError, Unavailable
 from durable_adk.model.execution import Status
 from durable_adk.model.identity import Tenant, execution_key
 from durable_adk.model.store_results import Begun, Selection
-from durable_adk.store import filters
+from durable_adk.store import filters, session_filters
 from durable_adk.store.indexes import INDEXES
 from durable_adk.store.mongo import MongoStore
 from tests.conformance.bench import Bench
@@ -101,7 +101,7 @@ async def test_the_prefix_keeps_us_out_of_the_way(bench: Bench, fresh: str) -> N
             lambda b, now: filters.executions_of(Selection(b.tenant)),
             "created_at",
         ),
-        ("executions", "turns", lambda b, now: filters.turns_before("sk", 3), "turn"),
+        ("executions", "turns", lambda b, now: session_filters.turns_between("sk", 0, 3), "turn"),
         (
             "sessions",
             "users",

@@ -209,7 +209,7 @@ async def test_reads_after_a_claim_are_told_the_time_of_the_claim(
     claimed = await store.claim(e.key, nonce=new_nonce(), ttl_ms=TTL_MS)
     assert claimed is not None
     commands.reads.clear()
-    await store.load_history(claimed, max_turns=None)
+    await store.load_history(claimed.session_key, before=claimed.turn, max_turns=None)
     await store.load_records(e.run, from_step=1)
     assert len(commands.reads) == 2
     for read in commands.reads:

@@ -85,7 +85,7 @@ async def turn(bench: Bench, number: int, steps: int = 1):
 
 async def test_the_first_turn_has_a_session_and_no_past(bench: Bench) -> None:
     e = await bench.begin(initial_state='{"k":1}')
-    history = await bench.store.load_history(e, max_turns=None)
+    history = await bench.store.load_history(e.session_key, before=e.turn, max_turns=None)
     assert (history.session.state, history.turns) == ('{"k":1}', ())
 
 
@@ -94,7 +94,7 @@ async def test_history_has_every_finished_turn_with_its_committed_steps_in_order
 ) -> None:
     past = [await turn(bench, number, steps) for number, steps in ((1, 1), (2, 3), (3, 1))]
     e = await bench.begin("e4")
-    history = await bench.store.load_history(e, max_turns=None)
+    history = await bench.store.load_history(e.session_key, before=e.turn, max_turns=None)
     assert [t.execution for t in history.turns] == past
     assert [[s.step for s in t.steps] for t in history.turns] == [[1], [1, 2, 3], [1]]
     assert [t.steps[-1].state for t in history.turns] == [f'{{"turn":{n}}}' for n in (1, 2, 3)]
@@ -107,7 +107,7 @@ async def test_history_may_be_limited_to_the_newest_whole_turns(
     for number in (1, 2, 3):
         await turn(bench, number)
     e = await bench.begin("e4")
-    history = await bench.store.load_history(e, max_turns=max_turns)
+    history = await bench.store.load_history(e.session_key, before=e.turn, max_turns=max_turns)
     wanted = [1, 2, 3][max(0, 3 - max_turns) :]
     assert [t.execution.turn for t in history.turns] == wanted
 
@@ -117,8 +117,10 @@ async def test_a_missing_turn_is_corruption(bench: Bench) -> None:
     e = await bench.begin("e4")
     await bench.collection("executions").delete_one({"_id": past[1].key})
     with pytest.raises(CorruptHistory, match=r"turns \[2\]"):
-        await bench.store.load_history(e, max_turns=None)
-    assert len((await bench.store.load_history(e, max_turns=1)).turns) == 1
+        await bench.store.load_history(e.session_key, before=e.turn, max_turns=None)
+    assert (
+        len((await bench.store.load_history(e.session_key, before=e.turn, max_turns=1)).turns) == 1
+    )
 
 
 async def test_a_missing_step_of_a_past_turn_is_corruption(bench: Bench) -> None:
@@ -126,14 +128,14 @@ async def test_a_missing_step_of_a_past_turn_is_corruption(bench: Bench) -> None
     e = await bench.begin("e2")
     await bench.collection("steps").delete_one({"_id": {"$regex": f"^{past.run}:000002:"}})
     with pytest.raises(CorruptHistory, match="is missing"):
-        await bench.store.load_history(e, max_turns=None)
+        await bench.store.load_history(e.session_key, before=e.turn, max_turns=None)
 
 
 async def test_a_missing_session_is_corruption(bench: Bench) -> None:
     e = await bench.begin()
     await bench.collection("sessions").delete_one({"_id": e.session_key})
     with pytest.raises(CorruptHistory, match="session"):
-        await bench.store.load_history(e, max_turns=None)
+        await bench.store.load_history(e.session_key, before=e.turn, max_turns=None)
 
 
 async def test_history_leaves_out_what_a_stale_owner_wrote(bench: Bench) -> None:
@@ -142,14 +144,16 @@ async def test_history_leaves_out_what_a_stale_owner_wrote(bench: Bench) -> None
     bench.pass_lease()
     current = await bench.claim(e)
     step = await end(bench, current)
-    history = await bench.store.load_history(await bench.begin("e2"), max_turns=None)
+    begun = await bench.begin("e2")
+    history = await bench.store.load_history(begun.session_key, before=begun.turn, max_turns=None)
     assert history.turns[0].steps == (step,)
 
 
 async def test_a_long_history_is_read_whole(bench: Bench) -> None:
     for number in range(1, 41):
         await turn(bench, number, steps=1 + number % 2)
-    history = await bench.store.load_history(await bench.begin("e41"), max_turns=None)
+    begun = await bench.begin("e41")
+    history = await bench.store.load_history(begun.session_key, before=begun.turn, max_turns=None)
     assert [t.execution.turn for t in history.turns] == list(range(1, 41))
 
 

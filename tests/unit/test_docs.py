@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.parse
+import uuid
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,40 @@ def test_python_on_a_page_runs_from_top_to_bottom(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("side", "-+")
+@pytest.mark.parametrize("page", pages_with("diff"), ids=name_of)
+def test_a_change_shown_on_a_page_runs_before_and_after_it(
+    page: Path, side: str, tmp_path: Path, replica_set_uri: str, database: str
+) -> None:
+    (change,) = blocks(page, "diff")
+    changed = [line for line in change.text.splitlines() if line[:1] in ("-", "+")]
+    assert [line[0] for line in changed] == ["-", "+", "-", "+"], "one import and one line"
+    given = blocks(page, "python")[0].text.partition("async def main")[0]
+    shown = [line[1:] for line in change.text.splitlines() if line[:1] in (side, " ")]
+    program = tmp_path / "program.py"
+    program.write_text("\n".join([given, *shown]), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "MONGODB_URI": in_database(replica_set_uri, f"{database}_{uuid.uuid4().hex[:8]}"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['refunds', 'refunds', 'refunds']\n"
+
+
+def in_database(uri: str, database: str) -> str:
+    address = urllib.parse.urlsplit(uri)
+    return address._replace(path=f"/{database}").geturl()
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if settings_of(p)], ids=name_of)

@@ -21,7 +21,7 @@ from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Attempt
 from durable_adk.errors import ConfigError
 from durable_adk.model import codec
-from durable_adk.model.activity import Payload, UnknownOutcome
+from durable_adk.model.activity import Payload, Record, UnknownOutcome
 from durable_adk.model.execution import Execution, History, StepDocument
 
 
@@ -54,8 +54,8 @@ class Adapter:
         self._root = root
         self._app_name = app_name
         self._plugins = list(plugins)
+        self._artifact_service = artifact_service
         self._services = {
-            "artifact_service": artifacts.recorded(artifact_service),
             "memory_service": memory_service,
             "credential_service": credential_service,
         }
@@ -83,7 +83,7 @@ class Adapter:
     def begin(self, attempt: Attempt, history: History) -> AdkPlay:
         """Start an attempt over a session's past, on fresh clones."""
         stage = Stage(attempt=attempt, policies=self._policies)
-        sessions = AttemptSessions(stage, open_session(history, self._app_name))
+        sessions = AttemptSessions(stage, *open_session(history, self._app_name))
         assert isinstance(self._root, BaseNode)
         root = clone_tree(self._root)
         return AdkPlay(stage, sessions, self._runner(root, sessions), root)
@@ -99,8 +99,25 @@ class Adapter:
                 name=self._app_name, root_agent=root, plugins=list(self._plugins)
             )
         return AttemptRunner(
-            app=app, app_name=self._app_name, session_service=sessions, **self._services
+            app=app,
+            app_name=self._app_name,
+            session_service=sessions,
+            artifact_service=artifacts.recorded(
+                self._artifact_service, sessions.artifacts.note_saved
+            ),
+            **self._services,
         )
+
+    def artifacts_at(
+        self,
+        before: Payload | None,
+        execution: Execution,
+        steps: Sequence[StepDocument],
+        records: Sequence[Record],
+    ) -> Payload | None:
+        """The artifact versions inside an execution: those at its start (``before``), and what
+        its committed steps and the records of the open one added."""
+        return artifacts.versions_at(before, execution, steps, records)
 
     # ---------------------------------------------------------------- payloads
 

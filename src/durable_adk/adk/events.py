@@ -247,12 +247,13 @@ def decode_step(execution: Execution, step: StepDocument) -> list[Event]:
     Raises:
         CorruptHistory: a record that they refer to is not among ``step.bodies``.
     """
-    ids = EventIds(execution.execution_id, step.step)
+    ids = EventIds(execution.id_of(step.step), step.step)
     events = []
     for data in codec.decode(step.events):
         event = from_data(lengthen(data, step.bodies))
         event.invocation_id = event.invocation_id or execution.invocation_id
-        event.id = ids.next(event)
+        derived = ids.next(event)
+        event.id = data["e"].get("id") or derived  # an imported one is stored
         events.append(event)
     return events
 

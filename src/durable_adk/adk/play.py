@@ -18,7 +18,7 @@ from google.adk.sessions import Session
 from google.adk.sessions.state import State
 from google.genai import types
 
-from durable_adk.adk import _seam, closing, topology, waits
+from durable_adk.adk import _seam, artifacts, closing, topology, waits
 from durable_adk.adk import events as stored
 from durable_adk.adk.runner import AttemptRunner
 from durable_adk.adk.scope import Scope, bound, current, within
@@ -29,9 +29,6 @@ from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
-
-_BETWEEN = ""
-"""Key of what is between steps (open calls, hand-overs) among what finished; no path is empty."""
 
 
 class AdkPlay:
@@ -51,7 +48,9 @@ class AdkPlay:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
         left = codec.decode(step.finished)
-        between = left.pop(_BETWEEN, {})
+        for filename, version in artifacts.saved_between(left).items():
+            self._sessions.artifacts.note_saved(filename, version)
+        between = left.pop(artifacts.BETWEEN, {})
         self._stage.open_calls = {
             (path, call_id): segment for path, call_id, segment in between.get("calls", ())
         }
@@ -103,6 +102,8 @@ class AdkPlay:
             ran = closing.Ran(stage, records)
             for event in closing.responses(stage, events, since=since, note=note, ran=ran):
                 sessions.append(event)
+        for delta in artifacts.saved_in(records):  # of calls whose events never came
+            sessions.artifacts.note(delta)
         return self._quiet(())
 
     async def aclose(self) -> None:
@@ -178,7 +179,11 @@ class AdkPlay:
             self._stage.settle_step(self._sessions.events_of_step())
             finished.update(self._stage.finished)
             calls = [[*key, segment] for key, segment in self._stage.open_calls.items()]
-            finished[_BETWEEN] = {"calls": calls, "to": self._stage.handed_over}
+            finished[artifacts.BETWEEN] = {
+                "calls": calls,
+                "to": self._stage.handed_over,
+                **self._sessions.artifacts.between(),
+            }
         return Quiet(
             waits=open_waits,
             events=stored.encode_step(events, self._stage.invocation_id),
@@ -187,6 +192,7 @@ class AdkPlay:
             scopes=codec.encode(shared, where="state") if shared else None,
             result=codec.encode(self._result(), where="output"),
             refs=tuple(references.used),
+            artifacts=self._sessions.artifacts.payload(),
         )
 
     def _result(self) -> dict[str, Any]:
@@ -208,16 +214,22 @@ class AdkPlay:
         return None
 
 
-def open_session(history: History, app_name: str) -> Session:
-    """The session as it was before the execution."""
+def open_session(history: History, app_name: str) -> tuple[Session, artifacts.Versions]:
+    """The session as it was before the execution, and the newest versions of its artifacts."""
     record = history.session
     state: dict[str, Any] = codec.decode(record.state) if record.state else {}
-    events: list[Event] = []
+    events: list[tuple[int, Event]] = []
     for turn in history.turns:
         for step in turn.steps:
-            events.extend(stored.decode_step(turn.execution, step))
+            decoded = stored.decode_step(turn.execution, step)
+            events.extend((turn.execution.turn, event) for event in decoded)
             if step.state is not None:
                 state = codec.decode(step.state)
-    return Session(
-        app_name=app_name, user_id=record.user_id, id=record.session_id, state=state, events=events
+    session = Session(
+        app_name=app_name,
+        user_id=record.user_id,
+        id=record.session_id,
+        state=state,
+        events=[event for _turn, event in events],
     )
+    return session, artifacts.versions_before(history, events)

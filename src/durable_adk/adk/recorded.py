@@ -114,7 +114,7 @@ def random() -> float:
 
 
 def _derived(scope: Scope, what: str) -> str:
-    return scope.stage.derive_id(scope.path, str(scope.entry), what, str(scope.count(what)))
+    return scope.stage.draw_id(scope, what, str(scope.count(what)))
 
 
 def current_activity_id() -> str | None:

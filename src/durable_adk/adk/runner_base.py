@@ -6,10 +6,12 @@ more of ADK than ``google.adk.runners`` does.
 
 from __future__ import annotations
 
+import abc
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 from google.adk.agents import BaseAgent
@@ -19,10 +21,11 @@ from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.runners import Runner
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.state import State
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.errors import ConfigError
+from durable_adk.errors import ConfigError, InputConflict
 from durable_adk.model.wait import WaitKind, WaitRequest
 
 
@@ -46,25 +49,28 @@ class SessionSource(Protocol):
         self, user_id: str, session_id: str | None, state: Mapping[str, Any] | None
     ) -> StoredSession: ...
 
-    async def find(self, user_id: str, session_id: str) -> StoredSession | None: ...
+    async def find(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        num_recent_events: int | None = None,
+        after_timestamp: float | None = None,
+    ) -> StoredSession | None: ...
 
     async def all_of(self, user_id: str | None) -> Sequence[StoredSession]: ...
 
+    async def delete(self, user_id: str, session_id: str) -> None: ...
 
-class DurableSessionService(BaseSessionService):
-    """The sessions of a ``DurableRunner``, read-only but for their creation.
+    async def user_state(self, user_id: str) -> dict[str, Any]: ...
 
-    It comes with a runner, as ``runner.session_service``: history is made by executions.
-    """
 
-    def __init__(self, *args: object, source: SessionSource | None = None, **more: object) -> None:
-        if source is None or args or more:
-            raise ConfigError(
-                "DurableSessionService(...)",
-                "not yet: it cannot be made by itself",
-                "Use DurableRunner(...) without session_service=, and its session_service.",
-            )
-        self.source = source
+class SessionView(BaseSessionService):
+    """Stored sessions in the shape of ADK's session service. Subclasses say where they are."""
+
+    @abc.abstractmethod
+    def source_of(self, app_name: str) -> SessionSource:
+        """The sessions of an app."""
 
     async def create_session(
         self,
@@ -74,8 +80,21 @@ class DurableSessionService(BaseSessionService):
         state: dict[str, Any] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        self._check_app(app_name)
-        return self._session(await self.source.create(user_id, session_id, state))
+        """Make a session; a random id without one.
+
+        ``user:`` and ``app:`` keys of its state are set for all sessions that share them,
+        ``temp:`` ones are dropped, as ADK's services do.
+
+        Raises:
+            AlreadyExistsError: ADK's; the user has a session with this id.
+            ConfigError, NotStorable: an id or the state.
+        """
+        source = self.source_of(app_name)
+        given = (session_id or "").strip() or None
+        try:
+            return _session(app_name, await source.create(user_id, given, state))
+        except InputConflict as error:
+            raise _already_exists(str(error)) from error
 
     async def get_session(
         self,
@@ -85,67 +104,93 @@ class DurableSessionService(BaseSessionService):
         session_id: str,
         config: GetSessionConfig | None = None,
     ) -> Session | None:
-        self._check_app(app_name)
-        found = await self.source.find(user_id, session_id)
-        if found is None:
-            return None
-        session = self._session(found)
-        if config is not None:
-            session.events = _wanted(session.events, config)
-        return session
+        """A session with its state and events, those that ``config`` asks for; else None."""
+        wanted = config or GetSessionConfig()
+        found = await self.source_of(app_name).find(
+            user_id,
+            session_id,
+            num_recent_events=wanted.num_recent_events,
+            after_timestamp=wanted.after_timestamp,
+        )
+        return None if found is None else _session(app_name, found)
 
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
-        self._check_app(app_name)
-        found = await self.source.all_of(user_id)
-        return ListSessionsResponse(sessions=[self._session(each) for each in found])
+        """All sessions with their state, without events; the last changed one comes last."""
+        found = await self.source_of(app_name).all_of(user_id)
+        ordered = sorted(found, key=lambda one: (one.updated_at, one.user_id, one.session_id))
+        return ListSessionsResponse(sessions=[_session(app_name, each) for each in ordered])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        raise ConfigError("session_service.delete_session", "not yet", "Leave the session.")
+        """Delete a session with all its executions; nothing if there is none, as ADK's do.
+
+        Raises:
+            DurableError: what ``app.sessions.delete`` refuses.
+        """
+        await self.source_of(app_name).delete(user_id, session_id)
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """The ``user:`` state, keys without their prefix."""
+        return await self.source_of(app_name).user_state(user_id)
 
     async def append_event(self, session: Session, event: Event) -> Event:
+        """Refuse: an event that no execution made would be on no record.
+
+        Raises:
+            ConfigError: always.
+        """
         raise ConfigError(
-            "session_service.append_event",
-            "the history of a durable session is made by its executions only",
-            "Send a message, with state_delta= for state.",
-        )
-
-    def _check_app(self, app_name: str) -> None:
-        if app_name != self.source.app_name:
-            raise ConfigError(
-                f"app_name={app_name!r}",
-                f"this service holds the sessions of {self.source.app_name!r}",
-                "Use the runner's app_name.",
-            )
-
-    def _session(self, stored: StoredSession) -> Session:
-        return Session(
-            app_name=self.source.app_name,
-            user_id=stored.user_id,
-            id=stored.session_id,
-            state=dict(stored.state),
-            events=list(stored.events),
-            last_update_time=stored.updated_at,
+            f"session {session.id!r}: append_event",
+            "the history of a durable session is made by its executions only; nothing was changed",
+            "Send a message to a DurableRunner, with state_delta= for state.",
         )
 
 
-def _wanted(events: list[Event], config: GetSessionConfig) -> list[Event]:
-    """The events that a caller asked for, as ADK's in-memory service picks them."""
-    if config.after_timestamp is not None:
-        events = [event for event in events if event.timestamp >= config.after_timestamp]
-    if config.num_recent_events is not None:
-        events = events[-config.num_recent_events :] if config.num_recent_events else []
-    return events
+def _already_exists(text: str) -> Exception:
+    """What ADK's services raise for an id that is taken; ADK's runner has not loaded it."""
+    errors: Any = import_module("google.adk.errors.already_exists_error")
+    return errors.AlreadyExistsError(text)  # type: ignore[no-any-return]
+
+
+def _session(app_name: str, stored: StoredSession) -> Session:
+    return Session(
+        app_name=app_name,
+        user_id=stored.user_id,
+        id=stored.session_id,
+        state=dict(stored.state),
+        events=list(stored.events),
+        last_update_time=stored.updated_at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopedState:
+    """The state of a new session by where it belongs.
+
+    Attributes:
+        session: Of the session itself.
+        shared: The ``user:`` and ``app:`` entries, keys with their prefix.
+    """
+
+    session: dict[str, Any]
+    shared: dict[str, Any]
+
+
+def scoped_state(state: Mapping[str, Any] | None) -> ScopedState:
+    """Sort state as ADK's services do; ``temp:`` entries are dropped."""
+    shared = (State.USER_PREFIX, State.APP_PREFIX)
+    kept = {k: v for k, v in (state or {}).items() if not k.startswith(State.TEMP_PREFIX)}
+    return ScopedState(
+        session={key: value for key, value in kept.items() if not key.startswith(shared)},
+        shared={key: value for key, value in kept.items() if key.startswith(shared)},
+    )
 
 
 class RunnerBase(Runner):
     """An ADK runner whose sessions are durable; how it runs is up to the subclass."""
 
-    session_service: DurableSessionService
-
-    def __init__(self, *, source: SessionSource, **adk: Any) -> None:
-        super().__init__(session_service=DurableSessionService(source=source), **adk)
+    session_service: SessionView
 
     def take_root(self, root: object, *, plugins: Sequence[Any], **adk: Any) -> None:
         """Become the runner of an agent or node that was not known when this was made.
@@ -161,15 +206,15 @@ class RunnerBase(Runner):
         self.app.plugins = list(plugins)
         self.plugin_manager = PluginManager(plugins=list(plugins))
 
-    async def rewind_async(self, **_where: Any) -> Any:
-        """Reserved.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError("runner.rewind_async", "not yet", "Start a new session.")
-
-    def run_live(self, **_how: Any) -> Any:
+    def run_live(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        live_request_queue: Any,
+        run_config: Any = None,
+        session: Any = None,
+    ) -> Any:
         """Reserved.
 
         Raises:
@@ -272,9 +317,20 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def user_event(message: types.Content, invocation_id: str) -> Event:
+def user_event(
+    message: types.Content,
+    invocation_id: str,
+    *,
+    state_delta: Mapping[str, Any] | None = None,
+    run_config: Any = None,
+) -> Event:
     """The user's own message as ADK yields it on request."""
-    return Event(author="user", invocation_id=invocation_id, content=message)
+    content = message if message.role == "user" else types.UserContent(parts=message.parts)
+    event = Event(author="user", invocation_id=invocation_id, content=content)
+    event.actions.state_delta.update(state_delta or {})
+    if run_config is not None and run_config.custom_metadata:
+        event.custom_metadata = dict(run_config.custom_metadata)
+    return event
 
 
 def after_answer(events: Sequence[Event], ids: frozenset[str]) -> Sequence[Event]:

@@ -84,7 +84,7 @@ class Scope:
     def new_id(self) -> str:
         """An id that is the same on every attempt."""
         self.id_count += 1
-        return self.stage.derive_id(self.path, str(self.entry), self.id_mark, str(self.id_count))
+        return self.stage.draw_id(self, self.id_mark, str(self.id_count))
 
     def handed_out(self, ended_at: int) -> None:
         """Note the end of a record, here and in every enclosing scope."""

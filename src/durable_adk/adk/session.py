@@ -14,6 +14,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig, ListSessi
 from google.adk.sessions.state import State
 
 from durable_adk.adk import events as stored
+from durable_adk.adk.artifacts import Versions
 from durable_adk.adk.stage import Stage
 from durable_adk.errors import ConfigError
 
@@ -24,9 +25,10 @@ _TICK = 1e-6
 class AttemptSessions(BaseSessionService):
     """The one session of an attempt."""
 
-    def __init__(self, stage: Stage, session: Session) -> None:
+    def __init__(self, stage: Stage, session: Session, artifacts: Versions) -> None:
         self._stage = stage
         self.session = session
+        self.artifacts = artifacts
         self.step_events: list[dict[str, Any]] = []
         self.shared_writes: dict[str, Any] = {}
         self._last_time = session.events[-1].timestamp if session.events else 0.0
@@ -53,6 +55,7 @@ class AttemptSessions(BaseSessionService):
         for key, value in event.actions.state_delta.items():
             if key.startswith(_SHARED):
                 self.shared_writes[key] = value
+        self.artifacts.note(event.actions.artifact_delta)
         self.step_events.append(stored.to_data(event))
         return event
 
@@ -60,6 +63,7 @@ class AttemptSessions(BaseSessionService):
         """Append an event of the past as it was, its state included."""
         self._update_session_state(self.session, event)
         self._update_session_state(self._kept, event)
+        self.artifacts.note(event.actions.artifact_delta)
         self.session.events.append(event)
         self._last_time = max(self._last_time, event.timestamp)
 

@@ -99,7 +99,8 @@ class Stage:
 
     @property
     def execution_id(self) -> str:
-        return self.attempt.execution.execution_id
+        """What the ids of the step derive from."""
+        return self.attempt.execution.id_of(self.step)
 
     @property
     def invocation_id(self) -> str:
@@ -150,6 +151,20 @@ class Stage:
 
     def derive_id(self, *parts: str) -> str:
         return derived_uuid(self.execution_id, str(self.step), *parts)
+
+    def draw_id(self, scope: Scope, *parts: str) -> str:
+        """A value that user code or ADK draws in a scope, the same on every attempt.
+
+        In the step that a fork was cut in, the parent's own as long as what was kept of it in this
+        scope is still to come: it may be in the arguments of that.
+        """
+        whose, execution = self.execution_id, self.attempt.execution
+        for parent in execution.parents:
+            in_cut = parent.step == self.step and parent.seq > 0
+            if in_cut and self.attempt.hand_out.is_ahead(scope.path, parent.seq):
+                whose = parent.execution_id
+                break
+        return derived_uuid(whose, str(self.step), scope.path, str(scope.entry), *parts)
 
     def enter(self, path: str, around: int) -> int:
         """The number of this entry of the path in the step, given that of what is around it.

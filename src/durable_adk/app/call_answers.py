@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from durable_adk.adk.runner_base import Response, answer_of, session_not_found
+from durable_adk.adk.runner_base import Response, answer_of
 from durable_adk.engine.answers import wait_id
 from durable_adk.engine.ports import Store
-from durable_adk.errors import ConfigError, NotFound
-from durable_adk.model.execution import Execution
-from durable_adk.model.identity import Tenant, session_key
+from durable_adk.errors import ConfigError, NotFound, WaitClosed
+from durable_adk.model.execution import Execution, Status
 from durable_adk.model.wait import WaitRequest
 
 
@@ -29,26 +28,18 @@ class FoundAnswers:
 
 
 async def answers_to(
-    store: Store,
-    tenant: Tenant,
-    user_id: str,
-    session_id: str,
-    responses: Sequence[Response],
+    store: Store, execution: Execution | None, session_id: str, responses: Sequence[Response]
 ) -> FoundAnswers:
     """Match responses to waits of the session's last execution, the newest first.
 
     A response names its wait by ADK's call id or by our wait id.
 
     Raises:
-        SessionNotFoundError: ADK's; the user has no such session.
         NotFound: a response answers no wait of that execution.
+        WaitClosed: likewise, and the execution was cancelled or has failed.
         ConfigError: two responses to one wait, or one id for several open waits.
     """
-    key = session_key(tenant, user_id, session_id)
-    execution = await store.latest_execution(key)
     if execution is None:
-        if await store.get_session(key) is None:
-            raise session_not_found(session_id)
         raise _nowhere(responses[0].id, session_id)
     missing = {response.id: response for response in responses}
     if len(missing) < len(responses):
@@ -70,15 +61,28 @@ async def answers_to(
                 del missing[name]
         if not missing:
             return FoundAnswers(execution.execution_id, answers, frozenset(call_ids))
+    if execution.status in (Status.CANCELLED, Status.FAILED):
+        reason = f": {execution.error.message}" if execution.error else ""
+        raise WaitClosed(
+            f"execution {execution.execution_id!r}",
+            f"takes no more answers; it is {execution.status.value}{reason}",
+            "Send a new message to the session.",
+        )
     raise _nowhere(next(iter(missing)), session_id)
 
 
 async def _frontiers(store: Store, execution: Execution) -> AsyncIterator[Sequence[WaitRequest]]:
-    """The waits of each frontier, the newest first: an answer may come again later."""
+    """The waits of each frontier, the newest first: an answer may come again later.
+
+    What a fork has of its source was answered there.
+    """
     if execution.frontier is not None:
         yield execution.frontier.waits
     for step in range(execution.step, 0, -1):
-        answered = await store.load_waits(execution.run, step=step)
+        run, owner = execution.answers_of(step)
+        if owner != execution.execution_id:
+            return
+        answered = await store.load_waits(run, step=step)
         if answered:
             yield [each.wait for each in answered]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.program import Play, Program, Quiet
+from durable_adk.model.activity import Payload
 from durable_adk.model.execution import History
 from durable_adk.model.failure import RecordedFailure
 
@@ -33,6 +34,9 @@ class Failures(Program):
         finally:
             if outer is None:
                 del self._watched[execution_id]
+
+    def artifacts_at(self, *given: Any) -> Payload | None:
+        return self._program.artifacts_at(*given)
 
     def begin(self, attempt: Attempt, history: History) -> Play:
         play = self._program.begin(attempt, history)

@@ -6,8 +6,11 @@ or a driver, is named here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from durable_adk.model.identity import Tenant
 
 if TYPE_CHECKING:
     from durable_adk.adk.adapter import Adapter
@@ -17,6 +20,13 @@ def make_adapter(root: object, **parts: Any) -> Adapter:
     """The program around a root; ``parts`` are the keywords of ``Adapter``."""
     adapter: Adapter = import_module("durable_adk.adk.adapter").Adapter(root, **parts)
     return adapter
+
+
+def artifacts_of_app(service: Any, opened: Callable[[], Awaitable[Any]], tenant: Tenant) -> Any:
+    """The artifact service of an App; see ``app.artifacts``. None stays None."""
+    if service is None:
+        return None
+    return import_module("durable_adk.app.artifacts").artifacts_of_app(service, opened, tenant)
 
 
 def make_llm(name: str) -> Any:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from durable_adk.app import late
 from durable_adk.app.checks import checked_client
 from durable_adk.app.failures import Failures
+from durable_adk.app.stores import make_store
 from durable_adk.app.tools import ToolRegistry
-from durable_adk.config import DEFAULT_DATABASE, Settings
+from durable_adk.config import Settings
 from durable_adk.engine.ports import Clock, Faults, NoFaults
 from durable_adk.engine.service import Engine
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ConfigError, DurabilityDisabled
 from durable_adk.model.identity import Tenant
-from durable_adk.store.drivers import database_in
 from durable_adk.store.mongo import MongoStore
 
 if TYPE_CHECKING:
@@ -93,7 +93,11 @@ class Lifecycle:
         self.tenant = Tenant(settings.namespace, name)
         self._registry = registry
         self.mongodb = checked_client(mongodb) if mongodb is not None else settings.uri
+        self._given = dict(parts)
         self.parts = dict(parts)
+        self.parts["artifact_service"] = late.artifacts_of_app(
+            parts.get("artifact_service"), self._opened_store, self.tenant
+        )
         self._clock = clock
         self._faults = faults if faults is not None else NoFaults()
         self._max_attempts = max_attempts or settings.max_attempts
@@ -111,11 +115,16 @@ class Lifecycle:
             root=self.root,
             registry=self._registry,
             mongodb=self.mongodb,
-            parts=self.parts,
+            parts=self._given,
             clock=self._clock,
             faults=self._faults,
             max_attempts=max_attempts,
         )
+
+    @property
+    def artifact_service(self) -> Any:
+        """What the user gave, with forks that read their source's artifacts; or None."""
+        return self.parts["artifact_service"]
 
     @property
     def is_open(self) -> bool:
@@ -163,6 +172,9 @@ class Lifecycle:
                     if self._opened is None:
                         self._loop = None
             return self._opened
+
+    async def _opened_store(self) -> MongoStore:
+        return (await self.opened()).store
 
     async def opened_to_run(self) -> Opened:
         """``opened``, for what runs the agent or closes a turn of it.
@@ -218,7 +230,7 @@ class Lifecycle:
         if root is not None:
             program.check()
         failures = Failures(program)
-        store = self._make_store()
+        store = make_store(self.settings, self.mongodb, clock=self._clock, faults=self._faults)
         engine = Engine(
             store,
             failures,
@@ -233,25 +245,6 @@ class Lifecycle:
             await _shut(engine, store)
             raise
         return Opened(engine, store, program, failures, has_root=root is not None)
-
-    def _make_store(self) -> MongoStore:
-        settings = self.settings
-        if self.mongodb is None:
-            raise ConfigError(
-                f"{settings.source}: mongodb.uri",
-                "no MongoDB is named",
-                "Set it, set the environment variable MONGODB_URI, or pass mongodb=.",
-            )
-        return MongoStore(
-            self.mongodb,
-            database=settings.database or database_in(self.mongodb) or DEFAULT_DATABASE,
-            prefix=settings.collection_prefix,
-            create_indexes=settings.create_indexes,
-            lease_ttl_ms=settings.lease_ttl_ms,
-            spill_above=settings.spill_above,
-            clock=self._clock,
-            faults=self._faults,
-        )
 
     def _engine_settings(self) -> EngineSettings:
         settings = self.settings

@@ -182,6 +182,10 @@ class SessionInfo:
 
     Attributes:
         state: Its state after the last finished turn; only from ``sessions.get`` and ``create``.
+        updated_at: Its last change; only from those too.
+        forked_from: Id of the session that it was forked from, or None.
+        base_turns: How many turns it has from its ancestors.
+        pending: Id of its first execution, if that is still to come after a fork.
     """
 
     id: str
@@ -189,9 +193,71 @@ class SessionInfo:
     state: Mapping[str, Any] | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    forked_from: str | None = None
+    base_turns: int = 0
+    pending: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFork:
+    """A new session that shares the past of another one up to a cut.
+
+    Attributes:
+        execution_id: Its first execution. Of a fork of whole turns it is ``pending``: the next
+            message to the session starts it. Of a fork inside an execution it is there: suspended
+            on the waits that are asked again, or due.
+    """
+
+    session_id: str
+    execution_id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNode:
+    """A session with the forks that were made of it.
+
+    Attributes:
+        info: Without state.
+        forked_at: How many turns of its parent it has; None for a root.
+        children: Its forks, oldest first.
+    """
+
+    info: SessionInfo
+    forked_at: int | None = None
+    children: tuple[SessionNode, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+    def walk(self) -> Iterator[SessionNode]:
+        """This session, then its forks and theirs: each before its own forks."""
+        left = [self]
+        while left:
+            node = left.pop()
+            yield node
+            left.extend(reversed(node.children))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionImport:
+    """What became of one session of another service.
+
+    Attributes:
+        status: ``skipped`` means that it is here already, equal. Of ``refused`` ones nothing is
+            stored.
+        reason: Why it was refused, or None.
+    """
+
+    user_id: str
+    session_id: str
+    status: Literal["imported", "skipped", "refused"]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

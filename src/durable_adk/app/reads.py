@@ -13,7 +13,7 @@ from durable_adk.engine.reads import committed_steps
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.activity import ActivityInfo
 from durable_adk.model.execution import Execution, Status
-from durable_adk.model.identity import checked_id
+from durable_adk.model.identity import checked_id, execution_key
 from durable_adk.model.store_results import Selection
 from durable_adk.model.wait import WaitKind
 
@@ -33,12 +33,21 @@ class Executions:
     async def get(self, execution_id: str) -> ExecutionRecord:
         """One execution, with the tokens that its committed events report.
 
+        That of a fork which has had no message is ``pending``.
+
         Raises:
             NotFound: there is none with this id.
         """
         checked = checked_id("execution_id", execution_id)
         opened = await self._lifecycle.opened()
-        execution = await opened.engine.get(checked)
+        try:
+            execution = await opened.engine.get(checked)
+        except NotFound:
+            key = execution_key(self._lifecycle.tenant, checked)
+            session = await opened.store.session_awaiting(key)
+            if session is None:
+                raise
+            return show.pending_record(session, checked)
         return show.record_of(execution, usage=show.usage_of(await events_of(opened, execution)))
 
     async def outcome(self, execution_id: str) -> Outcome:

@@ -9,7 +9,7 @@ from typing import Any
 
 from durable_adk.app import checks
 from durable_adk.app.lifecycle import Opened
-from durable_adk.engine.service import Request
+from durable_adk.engine.requests import Request
 from durable_adk.errors import NotFound
 from durable_adk.model.identity import checked_id
 

@@ -11,14 +11,14 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from durable_adk import config as configuration
-from durable_adk.adk import runner_base
-from durable_adk.adk.runner_base import DurableSessionService, RunnerBase
-from durable_adk.app import checks
+from durable_adk.adk.runner_base import RunnerBase
+from durable_adk.app import checks, rewinding
 from durable_adk.app.lifecycle import Lifecycle, Opened, Root
+from durable_adk.app.outcome import SessionFork
 from durable_adk.app.runner_call import RunnerCall
-from durable_adk.app.session_source import Source
+from durable_adk.app.session_source import DurableSessionService, place_of, settings_of
 from durable_adk.app.tools import ToolRegistry
+from durable_adk.config import Settings
 from durable_adk.engine.ports import Clock, Faults
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.identity import checked_id
@@ -37,7 +37,8 @@ class DurableRunner(RunnerBase):
     Args:
         app, app_name, agent, node, plugins, artifact_service, memory_service,
             credential_service, plugin_close_timeout: As for ADK's ``Runner``.
-        session_service: Leave it out: sessions are kept with their executions.
+        session_service: Leave it out, or a ``DurableSessionService``, whose MongoDB and settings
+            are used: sessions are kept with their executions.
         auto_create_session: Whether an unknown session is made; True here.
         mongodb, database, config: As for ``durable_adk.App``.
         clock, faults: For tests: see ``durable_adk.testing``.
@@ -66,10 +67,7 @@ class DurableRunner(RunnerBase):
         clock: Clock | None = None,
         faults: Faults | None = None,
     ) -> None:
-        mongodb = _client_of(session_service, mongodb)
-        settings = replace(configuration.load(config, default_file=None), durable_workflow=True)
-        if database is not None:
-            settings = replace(settings, database=checks.checked_database(database))
+        mongodb, settings = _place(session_service, mongodb, database, config)
         root = Root()
         services = {
             "artifact_service": artifact_service,
@@ -89,7 +87,7 @@ class DurableRunner(RunnerBase):
             max_attempts=settings.runner_attempts,
         )
         super().__init__(
-            source=Source(lifecycle),
+            session_service=_kept(session_service) or DurableSessionService.of(lifecycle),
             app=app,
             app_name=app_name,
             agent=agent,
@@ -97,7 +95,7 @@ class DurableRunner(RunnerBase):
             plugins=plugins,
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
-            **services,
+            **{**services, "artifact_service": lifecycle.artifact_service},
         )
         root.agent, root.adk_app = self.agent, self.app
         self._lifecycle = lifecycle
@@ -110,7 +108,7 @@ class DurableRunner(RunnerBase):
         runner._lifecycle = lifecycle
         runner.app_name = lifecycle.name
         runner.auto_create_session = True
-        runner.session_service = DurableSessionService(source=Source(lifecycle))
+        runner.session_service = DurableSessionService.of(lifecycle)
         runner._has_root = False
         if lifecycle.root.agent is not None:
             runner._take_root()
@@ -119,7 +117,7 @@ class DurableRunner(RunnerBase):
     def _take_root(self) -> None:
         self.take_root(
             self._lifecycle.root.agent,
-            source=self.session_service.source,
+            session_service=self.session_service,
             app_name=self.app_name,
             auto_create_session=self.auto_create_session,
             **self._lifecycle.parts,
@@ -175,9 +173,9 @@ class DurableRunner(RunnerBase):
                 self._take_root()
             await call.prepare(opened)
             if yield_user_message and new_message is not None:
-                yield runner_base.user_event(new_message, call.execution_id)
+                yield call.user_event()
             async with (
-                _aborting(opened, call.execution_id, abort_signal),
+                _aborting(opened, call, abort_signal),
                 aclosing(call.events(opened)) as events,
             ):
                 async for event in events:
@@ -186,9 +184,23 @@ class DurableRunner(RunnerBase):
             if _closes_after.get():
                 await self._lifecycle.close()
 
-    def run(self, **arguments: Any) -> Generator[Any, None, None]:
+    def run(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        new_message: Any,
+        state_delta: dict[str, Any] | None = None,
+        run_config: Any = None,
+    ) -> Generator[Any, None, None]:
         """Run on a thread and a loop of its own, opened and closed for this one call."""
-        events = super().run(**arguments)
+        events = super().run(
+            user_id=user_id,
+            session_id=session_id,
+            new_message=new_message,
+            state_delta=state_delta,
+            run_config=run_config,
+        )
         token = _closes_after.set(True)  # ADK copies the context at the first step
         try:
             first = next(events, None)
@@ -197,6 +209,36 @@ class DurableRunner(RunnerBase):
         if first is not None:
             yield first
             yield from events
+
+    async def rewind_async(  # type: ignore[override]  # ADK's gives nothing back
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        rewind_before_invocation_id: str,
+        run_config: Any = None,
+    ) -> SessionFork:
+        """Fork the session before one of its turns, from within the turn that runs in it.
+
+        ADK's marks the turns after the cut as undone; here the session does not change, and the
+        new one goes on from before the cut with its next message.
+
+        Args:
+            user_id: Of the active invocation that calls this.
+            session_id: Of it, too.
+            rewind_before_invocation_id: The execution id of the first turn to leave out.
+            run_config: Taken for ADK's sake.
+
+        Raises:
+            ConfigError, NotFound: what ``durable_adk.app.rewinding.rewind`` raises.
+        """
+        return await rewinding.rewind(
+            self._lifecycle,
+            user_id=user_id,
+            session_id=session_id,
+            rewind_before_invocation_id=rewind_before_invocation_id,
+            run_config=run_config,
+        )
 
     async def close(self) -> None:
         """Close toolsets and plugins as ADK does, then the connection."""
@@ -207,27 +249,51 @@ class DurableRunner(RunnerBase):
             await self._lifecycle.close()
 
 
-def _client_of(session_service: object, mongodb: object) -> object:
-    """The MongoDB to use; a durable session service brings its own.
+def _place(
+    session_service: object,
+    mongodb: object,
+    database: str | None,
+    config: Mapping[str, Any] | str | os.PathLike[str] | None,
+) -> tuple[object, Settings]:
+    """The MongoDB to use, and the settings; a durable session service brings its own.
 
     Raises:
-        ConfigError: a session service of another kind.
+        ConfigError: a session service of another kind, or one that looks elsewhere.
     """
     if session_service is None:
-        return mongodb
-    if isinstance(session_service, DurableSessionService):
-        source = session_service.source
-        return mongodb if mongodb is not None or not isinstance(source, Source) else source.mongodb
-    raise ConfigError(
-        "session_service=",
-        f"{type(session_service).__name__} would keep sessions apart from their executions",
-        "Write DurableRunner(agent=..., app_name=..., mongodb=...), without session_service=.",
-    )
+        return mongodb, settings_of(config, database)
+    if not isinstance(session_service, DurableSessionService):
+        raise ConfigError(
+            "session_service=",
+            f"{type(session_service).__name__} would keep sessions apart from their executions",
+            "Write DurableRunner(agent=..., app_name=..., mongodb=...), without session_service=.",
+        )
+    found = session_service.mongodb if mongodb is None else mongodb
+    settings = replace(session_service.settings, durable_workflow=True)
+    if config is not None:
+        settings = settings_of(config, database)
+    elif database is not None:
+        settings = replace(settings, database=checks.checked_database(database))
+    here = (found, place_of(settings, found))
+    if here != (session_service.mongodb, place_of(session_service.settings, found)):
+        raise ConfigError(
+            "session_service=",
+            "has another MongoDB, database, collection prefix or namespace than the runner",
+            "Leave mongodb=, database= and config= to the session service.",
+        )
+    return found, settings
+
+
+def _kept(session_service: object) -> DurableSessionService | None:
+    """A session service that was made by itself; that of another runner closes with that one."""
+    if isinstance(session_service, DurableSessionService) and not session_service.is_of_a_runner:
+        return session_service
+    return None
 
 
 @asynccontextmanager
 async def _aborting(
-    opened: Opened, execution_id: str, signal: asyncio.Event | None
+    opened: Opened, call: RunnerCall, signal: asyncio.Event | None
 ) -> AsyncGenerator[None, None]:
     """Cancel the execution when the signal is set while the block runs."""
     if signal is None:
@@ -237,9 +303,9 @@ async def _aborting(
     async def cancel_when_set() -> None:
         await signal.wait()
         try:
-            await opened.engine.cancel(execution_id, "abort_signal was set")
+            await opened.engine.cancel(call.execution_id, "abort_signal was set")
         except NotFound:
-            logger.info("aborted before it began", extra={"execution_id": execution_id})
+            logger.info("aborted before it began", extra={"execution_id": call.execution_id})
 
     watcher = asyncio.create_task(cancel_when_set())
     try:

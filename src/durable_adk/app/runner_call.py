@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from durable_adk.adk import runner_base
+from durable_adk.adk.runner_base import Response
 from durable_adk.app import checks, show
 from durable_adk.app.call_answers import answers_to
 from durable_adk.app.failures import original
@@ -17,10 +18,13 @@ from durable_adk.app.reads import events_of
 from durable_adk.app.requests import checked_request
 from durable_adk.app.streams import items
 from durable_adk.engine.program import Sink
-from durable_adk.engine.service import Request
-from durable_adk.errors import ConfigError, LeaseLost
-from durable_adk.model.execution import Execution, Status
-from durable_adk.model.identity import Tenant, session_key
+from durable_adk.engine.requests import Request
+from durable_adk.errors import ConfigError, InputConflict, LeaseLost, NotFound
+from durable_adk.model.execution import Execution, SessionRecord, Status
+from durable_adk.model.identity import SessionKey, Tenant, session_key
+
+_NEAR = 8
+"""Turns among which the call of a late result is looked for first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,23 +48,20 @@ class RunnerCall:
     _answers: Mapping[str, object] | None = None
     _answered_calls: frozenset[str] = frozenset()
     _request: Request | None = None
-    _yielded: int = field(default=0, init=False)
+    _is_first: bool = False
+    _yielded: set[str] = field(default_factory=set, init=False)
 
     async def prepare(self, opened: Opened) -> None:
         """Find out what the call means. Nothing is stored."""
         responses = runner_base.responses_of(self.message)
-        if responses and not await self._is_late(opened, responses):
+        if responses and await self._answers_waits(opened, responses):
             self._refuse_state()
-            found = await answers_to(
-                opened.store, self.tenant, self.user_id, self.session_id, responses
-            )
-            self.execution_id, self._answers = found.execution_id, found.answers
-            self._answered_calls = found.call_ids
         elif self.message is not None:
             await self._start(opened)
         elif self.invocation_id is not None:
             self._refuse_state()
-            self.execution_id, self._answers = self.invocation_id, {}
+            self.execution_id = await self._known_id(opened, self.invocation_id)
+            self._answers = {}
         else:
             raise ConfigError(
                 "run_async",
@@ -68,37 +69,88 @@ class RunnerCall:
                 "Pass new_message=, or the invocation_id of an execution.",
             )
 
-    async def _is_late(self, opened: Opened, responses: Sequence[runner_base.Response]) -> bool:
-        """Whether all responses are the later results of long-running calls that returned a value
-        in a turn that is over: no wait is open for them, and to ADK they are a new message."""
-        key = session_key(self.tenant, self.user_id, self.session_id)
-        latest = await opened.store.latest_execution(key)
-        if latest is None or latest.is_active:
-            return False
-        after = replace(latest, turn=latest.turn + 1)
-        history = await opened.store.load_history(after, max_turns=None)
-        returned: set[str] = set()
-        for turn in history.turns:
-            events = opened.program.decode_events(turn.execution, turn.steps)
-            returned |= runner_base.returned_early(events)
-        return {response.id for response in responses} <= returned
+    @property
+    def _key(self) -> SessionKey:
+        return session_key(self.tenant, self.user_id, self.session_id)
+
+    async def _answers_waits(self, opened: Opened, responses: Sequence[Response]) -> bool:
+        """Whether the responses answer waits; False if they are the later results of long-running
+        calls that returned a value in a turn that is over: to ADK they are a new message."""
+        latest = await opened.store.latest_execution(self._key)
+        before = 0 if latest is None else latest.turn + 1
+        if latest is None:
+            session = await opened.store.get_session(self._key)
+            if session is None:
+                self._refuse_state()
+                raise runner_base.session_not_found(self.session_id)
+            before = session.base + 1
+            latest = await _begun_inside(opened, session)
+        try:
+            found = await answers_to(opened.store, latest, self.session_id, responses)
+        except NotFound:
+            is_open = latest is not None and latest.is_active
+            if not is_open and await self._are_late(opened, responses, before):
+                return False
+            raise
+        self.execution_id, self._answers = found.execution_id, found.answers
+        self._answered_calls = found.call_ids
+        return True
+
+    async def _are_late(self, opened: Opened, responses: Sequence[Response], before: int) -> bool:
+        wanted = {response.id for response in responses}
+        for max_turns in (_NEAR, None):
+            history = await opened.store.load_history(self._key, before=before, max_turns=max_turns)
+            returned: set[str] = set()
+            for turn in history.turns:
+                events = opened.program.decode_events(turn.execution, turn.steps)
+                returned |= runner_base.returned_early(events)
+            if wanted <= returned:
+                return True
+            if len(history.turns) < _NEAR:
+                break
+        return False
 
     async def _start(self, opened: Opened) -> None:
-        self.execution_id = self.invocation_id or str(uuid.uuid4())
         checked = checked_request(
             user_id=self.user_id,
             session_id=self.session_id,
             message=self.message,
-            execution_id=self.execution_id,
+            execution_id=self.invocation_id,
             state_delta=self.state_delta,
             run_config=self.run_config,
             late_answers=True,  # prepare() found out what answers are
         )
-        if not self.makes_sessions:
-            key = session_key(self.tenant, self.user_id, self.session_id)
-            if await opened.store.get_session(key) is None:
-                raise runner_base.session_not_found(self.session_id)
-        self._request = await checked.request(opened)
+        session = await opened.store.get_session(self._key)
+        if session is None and not self.makes_sessions:
+            raise runner_base.session_not_found(self.session_id)
+        self.execution_id = self.invocation_id or await self._next_id(opened, session)
+        self._request = await replace(checked, execution_id=self.execution_id).request(opened)
+
+    async def _next_id(self, opened: Opened, session: SessionRecord | None) -> str:
+        """The id of a new execution: a fork of whole turns has settled that of its first one."""
+        following = None if session is None else session.next
+        if following is None or following.made is not None:
+            return str(uuid.uuid4())
+        self._is_first = await opened.store.latest_execution(self._key) is None
+        return following.execution_id if self._is_first else str(uuid.uuid4())
+
+    async def _known_id(self, opened: Opened, invocation_id: str) -> str:
+        """The execution of this session that ADK knows by an id: a fork's may have its source's.
+
+        Raises:
+            NotFound: the session has no such execution.
+        """
+        latest = await opened.store.latest_execution(self._key)
+        if latest is not None and invocation_id in (latest.execution_id, latest.invocation_id):
+            return latest.execution_id
+        execution = await opened.engine.get(invocation_id)
+        if execution.session_key != self._key:
+            raise NotFound(
+                f"execution {invocation_id!r}",
+                f"session {self.session_id!r} of user {self.user_id!r} has no such execution",
+                "Use the invocation_id of one of its events.",
+            )
+        return execution.execution_id
 
     def _refuse_state(self) -> None:
         if checks.checked_state("state_delta", self.state_delta):
@@ -108,12 +160,21 @@ class RunnerCall:
                 "Set it with the next message.",
             )
 
+    def user_event(self) -> Any:
+        """The message as ADK yields it on request."""
+        return runner_base.user_event(
+            self.message,
+            self.execution_id,
+            state_delta=self.state_delta,
+            run_config=self.run_config,
+        )
+
     async def events(self, opened: Opened) -> AsyncGenerator[Any, None]:
         """ADK's events as they come; then raise what the agent raised, if it failed."""
 
         async def start(sink: Sink) -> Execution:
             if self._request is not None:
-                return await opened.engine.invoke(self._request, sink=sink)
+                return await self._invoke(opened, self._request, sink)
             return await opened.engine.resume(self.execution_id, self._answers or {}, sink=sink)
 
         with opened.failures.watch(self.execution_id) as raised:
@@ -123,12 +184,24 @@ class RunnerCall:
                         execution: Execution = data
                         break
                     for event in self._shown(kind, data):
-                        self._yielded += 1
+                        self._yielded.add(event.id)
                         yield event
-        if not self._yielded:  # it ran before, or elsewhere
+        # It ran before, or elsewhere; or it was cancelled, and what closes it was added.
+        if not self._yielded or execution.status is Status.CANCELLED:
             for event in await self._recorded(opened, execution):
                 yield event
         await self._raise(opened, execution, raised)
+
+    async def _invoke(self, opened: Opened, request: Request, sink: Sink) -> Execution:
+        try:
+            return await opened.engine.invoke(request, sink=sink)
+        except InputConflict:
+            if not self._is_first:
+                raise
+        # Another message was the first of the fork: this one comes after it.
+        self.execution_id = str(uuid.uuid4())
+        request = replace(request, execution_id=self.execution_id)
+        return await opened.engine.invoke(request, sink=sink)
 
     def _shown(self, kind: str, data: Any) -> tuple[Any, ...]:
         match kind:
@@ -142,7 +215,7 @@ class RunnerCall:
     async def _recorded(self, opened: Opened, execution: Execution) -> list[Any]:
         events = await events_of(opened, execution)
         after = runner_base.after_answer(events, self._answered_calls)
-        return [event for event in after if event.author != "user"]
+        return [e for e in after if e.author != "user" and e.id not in self._yielded]
 
     async def _raise(
         self, opened: Opened, execution: Execution, raised: list[BaseException]
@@ -153,3 +226,10 @@ class RunnerCall:
         if own:
             raise original(own[-1])
         show.outcome_of(execution, ()).raise_for_status()
+
+
+async def _begun_inside(opened: Opened, session: SessionRecord) -> Execution | None:
+    """The first execution of a fork that was made inside another one; else None."""
+    if session.next is None or session.next.made is None:
+        return None
+    return await opened.engine.get(session.next.execution_id)

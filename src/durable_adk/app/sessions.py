@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from durable_adk.app import checks
-from durable_adk.app.lifecycle import Lifecycle, Opened
-from durable_adk.app.outcome import Page, SessionInfo
-from durable_adk.engine.reads import committed_steps, moment
-from durable_adk.errors import ConfigError, InputConflict, NotFound
+from durable_adk.app import checks, deleting, exchange, forking, sources
+from durable_adk.app.lifecycle import Lifecycle
+from durable_adk.app.outcome import (
+    ExecutionRecord,
+    Page,
+    SessionFork,
+    SessionImport,
+    SessionInfo,
+    SessionNode,
+)
+from durable_adk.app.past import Past, info_of, infos_of, list_turns, load_past, load_tree
+from durable_adk.errors import ConfigError, InputConflict
 from durable_adk.model.codec import decode, encode
-from durable_adk.model.execution import Execution, SessionRecord, Turn
+from durable_adk.model.execution import SessionRecord
 from durable_adk.model.identity import checked_id, session_key
 from durable_adk.model.store_results import Selection
 
 _ELSEWHERE = ("user:", "app:", "temp:")
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A session with what its executions committed.
-
-    Attributes:
-        state: After its last finished turn, with the shared ``user:`` and ``app:`` entries.
-        events: Of the committed steps that were loaded.
-        updated_at: Server milliseconds of the last change.
-    """
-
-    record: SessionRecord
-    state: dict[str, Any]
-    events: tuple[Any, ...]
-    updated_at: int
-
-    def info(self) -> SessionInfo:
-        return SessionInfo(
-            id=self.record.session_id,
-            user_id=self.record.user_id,
-            state=self.state,
-            created_at=moment(self.record.created_at),
-            updated_at=moment(self.updated_at),
-        )
 
 
 class Sessions:
@@ -93,13 +76,8 @@ class Sessions:
                 "there is one already",
                 "Use another id, or get() it.",
             )
-        return SessionInfo(
-            id=session,
-            user_id=user,
-            state=decode(payload) if payload else {},
-            created_at=moment(record.created_at),
-            updated_at=moment(record.created_at),
-        )
+        info, state = info_of(record), decode(payload) if payload else {}
+        return replace(info, state=state, updated_at=info.created_at)
 
     async def get(self, user_id: str, session_id: str) -> SessionInfo:
         """A session with its state after the last finished turn.
@@ -107,7 +85,7 @@ class Sessions:
         Raises:
             NotFound: the user has no such session.
         """
-        return (await self.past(user_id, session_id, max_turns=1)).info()
+        return (await self.past(user_id, session_id, num_recent_events=0)).info()
 
     async def list(
         self, *, user_id: str | None = None, limit: int = 50, cursor: str | None = None
@@ -121,83 +99,198 @@ class Sessions:
         )
         opened = await self._lifecycle.opened()
         found, following = await opened.store.list_sessions(selection)
-        return Page(
-            tuple(
-                SessionInfo(
-                    id=record.session_id,
-                    user_id=record.user_id,
-                    created_at=moment(record.created_at),
-                )
-                for record in found
-            ),
-            following,
-        )
+        return Page(tuple((await infos_of(opened, found)).values()), following)
 
-    async def events(self, user_id: str, session_id: str) -> tuple[Any, ...]:
-        """All committed events of the session, as ADK's ``Event``, oldest first.
+    async def events(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        num_recent_events: int | None = None,
+        after_timestamp: float | datetime | None = None,
+    ) -> tuple[Any, ...]:
+        """Committed events of the session, as ADK's ``Event``, oldest first; a fork has its
+        ancestors' too. Older turns than those that hold them are not read.
+
+        Args:
+            user_id: Whose.
+            session_id: Which.
+            num_recent_events: At most so many, the newest ones; None: all.
+            after_timestamp: None before this time: seconds since the epoch, or an aware datetime.
+                With both, those of the newest ones that are not before it.
 
         Raises:
             NotFound: the user has no such session.
         """
-        return (await self.past(user_id, session_id)).events
+        past = await self.past(
+            user_id,
+            session_id,
+            num_recent_events=num_recent_events,
+            after_timestamp=after_timestamp,
+        )
+        return past.events
+
+    async def turns(
+        self, user_id: str, session_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExecutionRecord]:
+        """The executions of a session, newest first. Those of its ancestors that are its past come
+        along: each names its own session.
+
+        Raises:
+            NotFound: the user has no such session.
+        """
+        return await list_turns(self._lifecycle, user_id, session_id, limit=limit, cursor=cursor)
 
     async def delete(self, user_id: str, session_id: str) -> None:
-        """Reserved."""
-        raise checks.not_yet("app.sessions.delete", "Leave the session; nothing runs in it.")
+        """Remove a session with its executions, records and artifacts. Its ``user:`` state stays.
 
-    async def delete_user(self, user_id: str) -> None:
-        """Reserved."""
-        raise checks.not_yet("app.sessions.delete_user", "Leave the sessions.")
+        What nobody runs goes with it: a suspended or queued execution is over.
 
-    async def fork(self, *_where: object, **_how: object) -> Any:
-        """Reserved."""
-        raise checks.not_yet("app.sessions.fork", "Start a new session.")
+        Raises:
+            NotFound: the user has no such session.
+            InputConflict: sessions that were forked from it depend on it; nothing was removed.
+            SessionBusy: an execution of it is running; nothing was removed.
+        """
+        await deleting.delete(self._lifecycle, user_id, session_id)
 
-    async def tree(self, *_where: object, **_how: object) -> Any:
-        """Reserved."""
-        raise checks.not_yet("app.sessions.tree", "List the sessions.")
+    async def delete_user(self, user_id: str) -> int:
+        """Remove all sessions of a user, forks first, and the user's ``user:`` state.
 
-    async def past(self, user_id: str, session_id: str, *, max_turns: int | None = None) -> Past:
-        """A session with its newest turns (all by default) and what its open one committed.
+        Returns: how many sessions were removed. Cut off, the same call again removes the rest.
+
+        Raises:
+            SessionBusy: an execution of one is running; those before it are removed.
+        """
+        return await deleting.delete_user(self._lifecycle, user_id)
+
+    async def fork(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        before: str | None = None,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> SessionFork:
+        """A new session that shares the past of this one up to a cut. This one does not change.
+
+        One document is inserted, whatever the length of the session. Shared ``user:`` and ``app:``
+        state is not part of a session: it is not rewound.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which one; a turn of an ancestor is cut by forking the ancestor.
+            before: Leave this out and what follows it. An execution id: fork whole turns. A wait
+                id: the fork is suspended on the same frontier, and asks again. The id of another
+                activity: the fork goes on from the record before it.
+            after: The same, with this kept: a turn, a frontier with its answers, or a record.
+                With neither, all finished turns are kept.
+            idempotency_key: The same fork for the same key, whoever asks and how often.
+
+        Raises:
+            NotFound: the user has no such session, or it has no such turn, wait or record.
+            ConfigError: the cut is in an ancestor, in a turn that is not finished, or after answers
+                that were not given.
+            InputConflict: the key made a fork with another cut.
+        """
+        return await forking.fork(
+            self._lifecycle,
+            user_id=user_id,
+            session_id=session_id,
+            before=before,
+            after=after,
+            idempotency_key=idempotency_key,
+        )
+
+    async def tree(self, user_id: str, session_id: str | None = None) -> tuple[SessionNode, ...]:
+        """A user's sessions, each below the one that it was forked from; oldest first.
+
+        Args:
+            user_id: Whose.
+            session_id: Only the tree that holds this one.
+
+        Returns: The roots. A fork whose parent is gone is one.
 
         Raises:
             NotFound: the user has no such session.
         """
-        user, session = checked_id("user_id", user_id), checked_id("session_id", session_id)
-        opened = await self._lifecycle.opened()
-        key = session_key(self._lifecycle.tenant, user, session)
-        record = await opened.store.get_session(key)
-        if record is None:
-            raise NotFound(
-                f"session {session!r} of user {user!r}",
-                "there is no such session",
-                "invoke() makes it, or sessions.create().",
-            )
-        shared, _stamp = await opened.store.load_scopes(self._lifecycle.tenant, user)
-        latest = await opened.store.latest_execution(key)
-        turns = [] if latest is None else await _turns(opened, latest, max_turns)
-        state = decode(record.state) if record.state else {}
-        events: list[Any] = []
-        for turn in turns:
-            events.extend(opened.program.decode_events(turn.execution, turn.steps))
-            for step in turn.steps:
-                if step.state is not None:
-                    state = decode(step.state)
-        state |= {name: decode(value) for name, value in shared.items()}
-        updated_at = record.created_at
-        if latest is not None:
-            moments = (latest.created_at, latest.ended_at or 0, latest.waiting_since or 0)
-            updated_at = max(updated_at, *moments)
-        return Past(record, state, tuple(events), updated_at)
+        return await load_tree(self._lifecycle, user_id, session_id)
 
+    def export(self, user_id: str, session_id: str) -> AsyncIterator[str]:
+        """A session as lines of JSON, without line ends: a header, then its finished turns.
 
-async def _turns(opened: Opened, latest: Execution, max_turns: int | None) -> list[Turn]:
-    """The turns of a session in order, with what its last one committed so far."""
-    # History is what lies before a turn; for the last one, finished or not, ask for the next.
-    before = replace(latest, turn=latest.turn if latest.is_active else latest.turn + 1)
-    history = await opened.store.load_history(before, max_turns=max_turns)
-    turns = list(history.turns)
-    if latest.is_active:
-        steps = await committed_steps(opened.store, latest)
-        turns.append(Turn(execution=latest, steps=tuple(steps)))
-    return turns
+        A fork has its ancestors' turns, so that the lines stand alone. An open execution is not
+        among them; the header names it (``open``). Shared ``user:`` and ``app:`` state stays
+        here, and so do the contents of artifacts; their versions are in the lines.
+
+        Raises:
+            NotFound: the user has no such session.
+        """
+        return exchange.export(self._lifecycle, user_id, session_id)
+
+    async def import_(
+        self,
+        source: object,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+    ) -> SessionInfo:
+        """Make a session of what another App, or ADK, has of it; its next message goes on with it.
+
+        It is there whole or not at all: until it is, ``invoke`` and reads refuse it, and the same
+        call again goes on where the last one stopped. An execution keeps its id unless the App
+        has one with it.
+
+        Args:
+            source: The lines of ``export`` (an iterable, an async one, a text, or the path of a
+                file), a ``Session`` of ADK, or the JSON of one. It is read whole.
+            user_id: Whose it becomes; by default as in the source.
+            session_id: Its id here; by default as in the source.
+
+        Returns: The session; that of an earlier import of the same, if there was one.
+
+        Raises:
+            ConfigError: the source is none of these, cut off, or has an id that cannot be one.
+            InputConflict: there is another session with these ids.
+            NotStorable: a value in it cannot be recorded.
+        """
+        checks.checked_optional_id("user_id", user_id)
+        checks.checked_optional_id("session_id", session_id)
+        portable = await sources.portable_source(source)
+        stored, _was_here = await exchange.take_in(
+            self._lifecycle, portable, user_id=user_id, session_id=session_id
+        )
+        return await self.get(stored.user_id, stored.session_id)
+
+    def import_from(
+        self, service: Any, *, app_name: str, user_id: str | None = None
+    ) -> AsyncIterator[SessionImport]:
+        """Import the sessions of a session service of ADK, and say what became of each.
+
+        Args:
+            service: Any ``BaseSessionService``. It is only read.
+            app_name: Its sessions of this app are wanted; here they are sessions of this App.
+            user_id: Only this user's; None: everybody's.
+        """
+        return sources.import_all(self._lifecycle, service, app_name=app_name, user_id=user_id)
+
+    async def past(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        num_recent_events: int | None = None,
+        after_timestamp: float | datetime | None = None,
+    ) -> Past:
+        """A session with its state and the events of ``events``.
+
+        Raises:
+            NotFound: the user has no such session.
+        """
+        return await load_past(
+            self._lifecycle,
+            user_id,
+            session_id,
+            num_recent_events=num_recent_events,
+            after_timestamp=after_timestamp,
+        )

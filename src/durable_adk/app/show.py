@@ -15,7 +15,7 @@ from durable_adk.app.outcome import (
 from durable_adk.engine import answers
 from durable_adk.engine.reads import moment
 from durable_adk.model.codec import decode
-from durable_adk.model.execution import Execution, Status, StoredError
+from durable_adk.model.execution import Execution, SessionRecord, Status, StoredError
 from durable_adk.model.wait import WaitRequest
 
 
@@ -74,6 +74,20 @@ def record_of(execution: Execution, *, usage: Mapping[str, int] | None = None) -
         open_waits=len(waits_of(execution)),
         created_at=moment(execution.created_at),
         ended_at=moment(execution.ended_at),
+    )
+
+
+def pending_record(session: SessionRecord, execution_id: str) -> ExecutionRecord:
+    """The first execution of a fork, which its next message starts."""
+    return ExecutionRecord(
+        id=execution_id,
+        user_id=session.user_id,
+        session_id=session.session_id,
+        turn=session.base + 1,
+        status="pending",
+        step=1,
+        attempt=0,
+        created_at=moment(session.created_at),
     )
 
 

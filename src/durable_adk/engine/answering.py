@@ -146,9 +146,10 @@ class Answering:
                     by_digest[digest] = wait
         found: dict[str, StoredAnswer] = {}
         for step in range(execution.step, 0, -1):
-            if len(found) == len(by_digest):
+            run, owner = execution.answers_of(step)
+            if len(found) == len(by_digest) or owner != execution.execution_id:
                 break
-            for answered in await self._store.load_waits(execution.run, step=step):
+            for answered in await self._store.load_waits(run, step=step):
                 if known := by_digest.get(answered.wait.digest):
                     found.setdefault(known, answered.answer)
         return found

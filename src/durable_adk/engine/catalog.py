@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from durable_adk.engine.answers import open_waits
+from durable_adk.engine.forking import ArtifactsAt, Forking
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import activities_of
 from durable_adk.errors import ConfigError, NotFound
@@ -18,9 +19,10 @@ from durable_adk.model.wait import WaitRequest
 class Catalog:
     """Reads, and the sessions that need no execution. Nothing here runs an agent."""
 
-    def __init__(self, store: Store, tenant: Tenant) -> None:
+    def __init__(self, store: Store, tenant: Tenant, artifacts_at: ArtifactsAt) -> None:
         self.store = store
         self.tenant = tenant
+        self.forking = Forking(store, tenant, artifacts_at)
         self.is_open = False
 
     def _require_open(self) -> None:
@@ -32,6 +34,8 @@ class Catalog:
         self._require_open()
         checked = checked_id("execution_id", execution_id)
         execution = await self.store.get_execution(execution_key(self.tenant, checked))
+        if execution is None:
+            execution = await self.forking.awaited(checked)
         if execution is None:
             raise NotFound(
                 f"execution {execution_id!r}",

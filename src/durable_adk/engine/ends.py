@@ -80,6 +80,7 @@ def step_document(
         records=tuple(record.slot for record in records),
         abandoned=abandoned,
         state=quiet.state if is_last else None,
+        artifacts=quiet.artifacts if is_last else None,
         scopes=quiet.scopes,
         stamp=stamp,
         refs=quiet.refs,

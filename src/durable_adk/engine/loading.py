@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from durable_adk.engine.activities import Recorded, gaps
 from durable_adk.engine.ends import answered_waits
 from durable_adk.engine.ports import Store
+from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import CorruptHistory
 from durable_adk.model.activity import Record
@@ -39,7 +40,7 @@ class Past:
         Its owner may have died between the commit and that. What this attempt sees of shared
         state must not depend on it.
         """
-        history = await self._store.load_history(self.execution, max_turns=self._settings.max_turns)
+        history = await history_for(self._store, self.execution, max_turns=self._settings.max_turns)
         for turn in history.turns[-1:]:
             if turn.execution.scopes_due:
                 await self._store.apply_scopes(turn.execution, turn.steps[-1])
@@ -79,7 +80,9 @@ class Past:
         if self._just_answered is not None:
             return self._just_answered
         try:
-            return await self._store.load_waits(self.execution.run, step=step - 1)
+            return await self._store.load_waits(
+                self.execution.answers_of(step - 1)[0], step=step - 1
+            )
         except CorruptHistory:
             return ()
 
@@ -94,7 +97,8 @@ class Past:
             CorruptHistory: something that a commit names is missing.
         """
         execution = self.execution
-        if execution.attempt == 1 and execution.step == 1 and not to_close:
+        is_new = execution.attempt == 1 and execution.step == 1 and not execution.parents
+        if is_new and not to_close:
             return Recorded(open_step=1)  # nobody can have recorded anything
         self.steps = await self._store.load_steps(execution)
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
@@ -115,12 +119,12 @@ class Past:
         an earlier one. What it met was written after all before it, so a second read has those;
         what comes after a gap that only the second read shows is such a late record again.
         """
-        run = self.execution.run
-        records = await self._store.load_records(run, from_step=1)
+        run, parents = self.execution.run, self.execution.parents
+        records = await self._store.load_records(run, from_step=1, parents=parents)
         if not gaps(records):
             return records
         last = max(record.seq for record in records)
-        again = await self._store.load_records(run, from_step=1)
+        again = await self._store.load_records(run, from_step=1, parents=parents)
         gap = next(iter(gaps(again)), last)
         return again if gap <= last else [record for record in again if record.seq < gap]
 
@@ -132,7 +136,8 @@ class Past:
         """
         if self._just_answered is not None and step == self.execution.step - 1:
             return self._just_answered
-        waits = await self._store.load_waits(self.execution.run, step=step)
+        run, _execution_id = self.execution.answers_of(step)
+        waits = await self._store.load_waits(run, step=step)
         if not waits:
             raise CorruptHistory(
                 f"step {step}", "its answers are missing", "Restore them, or give it up."

@@ -13,19 +13,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from durable_adk.engine.session_ports import SessionStore
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import (
     Execution,
     History,
     Lease,
     NewExecution,
+    Parent,
     SessionRecord,
     Status,
     StepDocument,
     StoredError,
 )
-from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
-from durable_adk.model.store_results import Begun, Busy, Renewal, Selection, Taken, Write
+from durable_adk.model.identity import ExecutionKey, Nonce, RunId, SessionKey, Tenant
+from durable_adk.model.store_results import Begun, Busy, Forked, Renewal, Selection, Taken, Write
 from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer
 
 
@@ -86,7 +88,7 @@ class KeeperLink(Protocol):
     async def close(self) -> None: ...
 
 
-class Store(Protocol):
+class Store(SessionStore, Protocol):
     """The only spokesman of the database. One implementation, three drivers."""
 
     needs_own_loop: bool
@@ -111,34 +113,25 @@ class Store(Protocol):
         """A link for the keeper, to be entered on the loop that will use it."""
         ...
 
-    # ---------------------------------------------------------------- sessions
-
-    async def create_session(self, session: SessionRecord) -> SessionRecord | None:
-        """Insert a session.
-
-        Repeat: the first insert wins.
-        Returns: the stored one, or None if a session with this key was there before.
-        """
-        ...
-
-    async def get_session(self, key: SessionKey) -> SessionRecord | None: ...
-
-    async def list_sessions(
-        self, selection: Selection
-    ) -> tuple[tuple[SessionRecord, ...], str | None]:
-        """Sessions of a tenant (and a user), oldest first, with the cursor of the next page."""
-        ...
-
     # ---------------------------------------------------------------- begin and own
 
-    async def begin(self, new: NewExecution) -> Begun | Taken | Busy:
+    async def begin(self, new: NewExecution) -> Begun | Taken | Busy | Forked:
         """Insert an execution as the next turn of its session, making the session if new.
+        ``Forked``: the session's first execution has another id, or is made already.
 
         Effect: ``turn`` = 1 + the last turn, inserted only after that turn was read as ended.
             With ``run_now`` it is ``running`` under token 1, ``new.nonce`` as claim, attempt 1,
             ``wake_at = NOW + ttl_ms``; else ``queued``, token 0, ``wake_at = NOW``.
         Time: the server's.
         Repeat: with the same nonce, yes: ``Begun`` again (while its claim is unchanged).
+        """
+        ...
+
+    async def begin_forked(self, execution: Execution, nonce: Nonce) -> Execution:
+        """Insert the first execution of a fork that was made inside another one, as it is given but
+        for its times: ``wake_at`` 0 means now.
+
+        Repeat: the first insert wins. Returns: the stored one.
         """
         ...
 
@@ -201,13 +194,13 @@ class Store(Protocol):
 
     # ---------------------------------------------------------------- read for an attempt
 
-    async def load_history(self, execution: Execution, *, max_turns: int | None) -> History:
-        """The session and its finished turns before ``execution.turn``, newest whole ones if
-        ``max_turns`` is given, each with its committed steps along the ``prev`` chain; the
-        ``bodies`` of every step's ``refs`` are filled in (one read for all of them).
+    async def load_history(self, key: SessionKey, *, before: int, max_turns: int | None) -> History:
+        """A session and its finished turns before turn ``before``, those of its ancestors
+        included, newest whole ones if ``max_turns`` is given, each with its committed steps along
+        the ``prev`` chain; the ``bodies`` of every step's ``refs`` are filled in.
 
         Raises:
-            CorruptHistory: a turn, or a step of a chain, is missing.
+            CorruptHistory: the session, a turn, or a step of a chain, is missing.
         """
         ...
 
@@ -216,8 +209,11 @@ class Store(Protocol):
         the ``bodies`` of their ``refs``."""
         ...
 
-    async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
-        """Every record of an execution from a step on, in key order, bodies whole. One range read.
+    async def load_records(
+        self, run: RunId, *, from_step: int, parents: Sequence[Parent] = ()
+    ) -> tuple[Record, ...]:
+        """Every record of an execution from a step on, what it keeps of its parents first, in key
+        order, bodies whole. One range read for each.
 
         Raises:
             CorruptHistory: a record's position text does not fit its key, or a chunk is missing.
@@ -377,6 +373,16 @@ class Store(Protocol):
         """The earliest ``wake_at`` of active executions, or None if there is none before FAR."""
         ...
 
+    async def list_turns(
+        self, record: SessionRecord, *, before: int, limit: int
+    ) -> tuple[Execution, ...]:
+        """Turns of a session before one, newest first; those of its ancestors included."""
+        ...
+
+    async def existing_executions(self, keys: Sequence[ExecutionKey]) -> frozenset[ExecutionKey]:
+        """Which of these executions there are. One read."""
+        ...
+
 
 __all__ = [
     "AnsweredWait",
@@ -384,7 +390,6 @@ __all__ = [
     "Busy",
     "Clock",
     "Faults",
-    "FencingToken",
     "KeeperLink",
     "NoFaults",
     "Renewal",

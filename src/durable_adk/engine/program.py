@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from durable_adk.model.activity import Payload, Record
-from durable_adk.model.execution import History, StepDocument
+from durable_adk.model.execution import Execution, History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
 
@@ -23,6 +23,7 @@ class Quiet:
         scopes: Payload of the step's ``user:``/``app:`` writes (None as value: deleted), or None.
         result: Payload of ``{"response", "output"}`` of the execution so far.
         refs: Slots of records whose content the events refer to (``StepDocument.refs``).
+        artifacts: Payload of ``{file name: newest version}`` of the session's artifacts, or None.
     """
 
     waits: tuple[WaitRequest, ...]
@@ -32,6 +33,7 @@ class Quiet:
     scopes: Payload | None
     result: Payload
     refs: tuple[str, ...] = ()
+    artifacts: Payload | None = None
 
 
 class Play(Protocol):
@@ -74,6 +76,17 @@ class Program(Protocol):
 
     def begin(self, attempt: Any, history: History) -> Play:
         """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past."""
+        ...
+
+    def artifacts_at(
+        self,
+        before: Payload | None,
+        execution: Execution,
+        steps: Sequence[StepDocument],
+        records: Sequence[Record],
+    ) -> Payload | None:
+        """The newest artifact versions somewhere inside an execution: those at its start, and what
+        these steps of it and these records behind them saved."""
         ...
 
 

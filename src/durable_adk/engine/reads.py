@@ -39,7 +39,7 @@ async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInf
     that do not count any more are left out.
     """
     steps = await committed_steps(store, execution)
-    records = await store.load_records(execution.run, from_step=1)
+    records = await store.load_records(execution.run, from_step=1, parents=execution.parents)
     counted = _Counted(
         committed={step.step: frozenset(step.records) for step in steps},
         voided=frozenset(execution.voided),
@@ -102,7 +102,7 @@ def _info(execution: Execution, record: Record, status: str) -> ActivityInfo:
     # An intent, and a verdict on one, says when a body was entered and not when it ended.
     has_ended = not record.is_intent and record.status is not RecordStatus.IN_DOUBT
     return ActivityInfo(
-        id=activity_id(execution.execution_id, record.digest),
+        id=activity_id(execution.id_of_record(record), record.digest),
         name=record.name,
         node_path=record.node_path,
         status=status,
@@ -136,7 +136,7 @@ def _abandoned(execution: Execution, steps: Sequence[StepDocument]) -> Iterator[
         for text in step.abandoned:
             position = Position.parse(text)
             yield ActivityInfo(
-                id=activity_id(execution.execution_id, position.digest),
+                id=activity_id(execution.id_of(step.step), position.digest),
                 name=position.label,
                 node_path="",
                 status="abandoned",
@@ -153,19 +153,25 @@ async def _waits(store: Store, execution: Execution) -> list[ActivityInfo]:
     for step in range(1, execution.step + 1):
         if frontier is not None and frontier.step == step:
             found += [
-                _wait_info(execution, wait, frontier.answers.get(place), execution.waiting_since)
+                _wait_info(
+                    execution.execution_id,
+                    wait,
+                    frontier.answers.get(place),
+                    execution.waiting_since,
+                )
                 for place, wait in enumerate(frontier.waits)
             ]
         else:
+            run, owner = execution.answers_of(step)
             found += [
-                _wait_info(execution, answered.wait, answered.answer, None)
-                for answered in await store.load_waits(execution.run, step=step)
+                _wait_info(owner, answered.wait, answered.answer, None)
+                for answered in await store.load_waits(run, step=step)
             ]
     return found
 
 
 def _wait_info(
-    execution: Execution, wait: WaitRequest, answer: StoredAnswer | None, since: int | None
+    execution_id: str, wait: WaitRequest, answer: StoredAnswer | None, since: int | None
 ) -> ActivityInfo:
     place = _place(Position.parse(wait.position))
     if wait.kind is WaitKind.TIMER:
@@ -176,7 +182,7 @@ def _wait_info(
     if answer is not None:
         details["by"] = answer.by
     return ActivityInfo(
-        id=activity_id(execution.execution_id, wait.digest),
+        id=activity_id(execution_id, wait.digest),
         name=call["name"] if isinstance(call, dict) else wait.call_name,
         node_path=wait.node_path,
         status=_wait_status(wait, answer),

@@ -18,7 +18,7 @@ from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
 from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError
 from durable_adk.model.identity import ExecutionKey, new_nonce
-from durable_adk.model.store_results import Begun, Busy, Taken
+from durable_adk.model.store_results import Begun, Busy, Forked, Taken
 
 logger = logging.getLogger("durable_adk.engine")
 
@@ -66,6 +66,11 @@ class Attempts:
         self._live: set[Live] = set()
         self._side: set[asyncio.Task[Any]] = set()
         self.closing = False
+        self._when_closing: list[Callable[[], None]] = []
+
+    def when_closing(self, told: Callable[[], None]) -> None:
+        """Be told when nothing more may start."""
+        self._when_closing.append(told)
 
     # ------------------------------------------------------------ start
 
@@ -74,11 +79,11 @@ class Attempts:
         found = [live for live in self._live if live.key == key]
         return max(found, key=lambda live: live.lease.token if live.lease else 0, default=None)
 
-    async def begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy:
+    async def begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy | Forked:
         """Insert an execution and start it. A cancelled caller leaves no lease without an owner."""
         return await self._detached(self._begin(new, sink))
 
-    async def _begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy:
+    async def _begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy | Forked:
         claimed_at = self._clock.elapsed()
         match await self._store.begin(new):
             case Begun(execution):
@@ -242,6 +247,8 @@ class Attempts:
     async def close(self, grace_s: float) -> None:
         """Let attempts go on for a while, then release what is left. Nothing starts any more."""
         self.closing = True
+        for told in self._when_closing:
+            told()
         await self._settled(self._side)
         tasks = {live.task for live in self._live if live.task is not None}
         if tasks:

@@ -7,28 +7,27 @@ does not fit, a MongoDB that is not there. What ran returns the execution where 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import uuid
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from durable_adk.engine.answering import Answering, Receipt
-from durable_adk.engine.answers import open_wait_ids, stored_answer, stored_answers
+from durable_adk.engine.answers import stored_answer, stored_answers
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
 from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
 from durable_adk.engine.program import Program, Sink
 from durable_adk.engine.recovery import AT_ONCE, Recovery
+from durable_adk.engine.requests import Request, busy, is_same, session_of
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
 from durable_adk.engine.worker import Worker
-from durable_adk.errors import ConfigError, InputConflict, NotFound, SessionBusy, Unavailable
-from durable_adk.model.activity import Payload
+from durable_adk.errors import ConfigError, InputConflict, NotFound, Unavailable
 from durable_adk.model.codec import digest
-from durable_adk.model.execution import Execution, NewExecution, Status
+from durable_adk.model.execution import Execution, NewExecution, SessionRecord, Status
 from durable_adk.model.identity import (
     Tenant,
     checked_id,
@@ -38,26 +37,7 @@ from durable_adk.model.identity import (
     session_key,
 )
 from durable_adk.model.position import split_activity_id
-from durable_adk.model.store_results import Begun, Busy, Taken
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One user message.
-
-    Attributes:
-        session_id: None for a new session. With an ``execution_id`` it is derived from that, so
-            that the same call again means the same session.
-        execution_id: None for a random one. Given, it makes the call idempotent.
-        input: Payload of ``{"message", "state_delta", "run_config"}``; repeats are compared by it.
-        initial_state: Payload of the state of a session that this call makes.
-    """
-
-    user_id: str
-    session_id: str | None = None
-    execution_id: str | None = None
-    input: Payload
-    initial_state: Payload | None = None
+from durable_adk.model.store_results import Begun, Busy, Forked, Taken
 
 
 class Engine(Catalog):
@@ -72,7 +52,7 @@ class Engine(Catalog):
         settings: EngineSettings,
         faults: Faults | None = None,
     ) -> None:
-        super().__init__(store, tenant)
+        super().__init__(store, tenant, lambda *given: program.artifacts_at(*given))
         self.settings = settings
         self._program = program
         self._clock = clock
@@ -165,18 +145,24 @@ class Engine(Catalog):
         """
         parts = self._opened()
         new = self._new(request, run_now=True)
-        return await self._within(timeout, new.execution_id, self._invoke(parts, new, sink))
+        going = self._invoke(parts, request, new, sink)
+        return await self._within(timeout, new.execution_id, going)
 
-    async def _invoke(self, parts: _Parts, new: NewExecution, sink: Sink | None) -> Execution:
+    async def _invoke(
+        self, parts: _Parts, request: Request, new: NewExecution, sink: Sink | None
+    ) -> Execution:
         while True:
             match await parts.attempts.begin(new, sink):
-                case Taken(execution):
-                    _refuse_other_input(execution, new)
+                case Forked(session):
+                    new = await self._as_next(request, new, session)
+                case Taken(execution) if is_same(execution, new, request):
                     return await parts.following.follow(execution, early=True, sink=sink)
-                case Busy(execution):
+                case Taken(execution) | Busy(execution):
                     in_the_way = await parts.following.clear(execution)
                     if not in_the_way.status.is_final:
-                        raise _busy(in_the_way)
+                        raise busy(in_the_way)
+                    if execution.key == new.key:  # a rival's message was the first of the fork
+                        new = self._new(request, run_now=True)
                 case live:
                     ended = await parts.following.outcome(live)
                     if ended is not None:
@@ -191,14 +177,44 @@ class Engine(Catalog):
         """
         self._opened()
         new = self._new(request, run_now=False)
-        match await self.store.begin(new):
-            case Begun(execution):
-                return execution
-            case Taken(execution):
-                _refuse_other_input(execution, new)
-                return execution
-            case Busy(execution):
-                raise _busy(execution)
+        while True:
+            match await self.store.begin(new):
+                case Forked(session):
+                    new = await self._as_next(request, new, session)
+                case Begun(execution):
+                    return execution
+                case Taken(execution) if is_same(execution, new, request):
+                    return execution
+                case Taken(execution) | Busy(execution) if not execution.status.is_final:
+                    raise busy(execution)
+                case _:
+                    new = self._new(request, run_now=False)
+
+    async def _as_next(
+        self, request: Request, new: NewExecution, session: SessionRecord
+    ) -> NewExecution:
+        """The first execution of a fork has an id already; one made inside another execution is
+        made first, and the message follows it.
+
+        Raises:
+            InputConflict: the caller asked for another id.
+        """
+        following = session.next
+        assert following is not None  # ``Forked`` says so
+        if following.made is not None:
+            await self.forking.first_execution(session)
+            return new
+        if request.execution_id is not None:
+            raise InputConflict(
+                f"execution {request.execution_id!r}",
+                f"the next one of session {session.session_id!r}, which is a fork, is"
+                f" {following.execution_id!r}",
+                "Use that id, or leave execution_id out.",
+            )
+        execution_id = following.execution_id
+        return replace(
+            new, key=following.key, execution_id=execution_id, invocation_id=execution_id
+        )
 
     def _new(self, request: Request, *, run_now: bool) -> NewExecution:
         execution_id = (
@@ -208,7 +224,7 @@ class Engine(Catalog):
         )
         user_id = checked_id("user_id", request.user_id)
         session_id = (
-            _session_of(execution_id)
+            session_of(execution_id)
             if request.session_id is None
             else checked_id("session_id", request.session_id)
         )
@@ -262,7 +278,7 @@ class Engine(Catalog):
         if execution.status is Status.STUCK or (
             execution.status is Status.QUEUED and not is_repeat
         ):
-            raise _busy(execution)
+            raise busy(execution)
         return await self._within(
             timeout, execution_id, parts.following.follow(execution, early=True, sink=sink)
         )
@@ -358,28 +374,3 @@ def _at_least_one(what: str, number: object) -> int:
         return number
     # MongoDB takes a limit of 0 for none at all.
     raise ConfigError(what, f"expected a whole number from 1, got {number!r}")
-
-
-def _session_of(execution_id: str) -> str:
-    return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
-
-
-def _refuse_other_input(execution: Execution, new: NewExecution) -> None:
-    """The same execution id must come with the same session and input."""
-    if execution.session_key != new.session_key:
-        other = f"belongs to session {execution.session_id!r}"
-    elif execution.input_digest != new.input_digest:
-        other = "has another input"
-    else:
-        return
-    raise InputConflict(f"execution {execution.execution_id!r}", other, "Use another execution id.")
-
-
-def _busy(execution: Execution) -> SessionBusy:
-    waits = open_wait_ids(execution) if execution.status is Status.SUSPENDED else ()
-    return SessionBusy(
-        execution.session_id,
-        execution_id=execution.execution_id,
-        status=execution.status.value,
-        waits=waits,
-    )

@@ -41,6 +41,7 @@ class Worker:
         self._concurrency = concurrency
         self._running: set[Live] = set()
         self._stop = asyncio.Event()
+        attempts.when_closing(self.stop)
 
     def stop(self) -> None:
         """Start nothing more. ``run`` lets what runs go on for the grace, releases it, returns.

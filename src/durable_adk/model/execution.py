@@ -6,8 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from durable_adk.errors import CorruptHistory
-from durable_adk.model.activity import Payload
+from durable_adk.errors import CorruptHistory, Unavailable
+from durable_adk.model.activity import Payload, Record
 from durable_adk.model.identity import (
     ExecutionKey,
     FencingToken,
@@ -84,6 +84,28 @@ class StoredError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The part of another execution's record that a fork made inside it begins with.
+
+    Attributes:
+        run, execution_id: Whose it is.
+        step, seq: Its steps before ``step``, and of ``step`` what its log holds up to ``seq``.
+        answers: The answers to its frontiers of steps before this one.
+    """
+
+    run: RunId
+    execution_id: str
+    step: int
+    seq: int
+    answers: int
+
+    def has(self, record: Record) -> bool:
+        """Whether one of its outcomes is part of it."""
+        is_before = record.step == self.step and 0 < record.seq <= self.seq
+        return is_before or record.step < self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One document of the ``executions`` collection, read whole.
 
@@ -105,6 +127,8 @@ class Execution:
         created_at, ended_at: Server milliseconds.
         waiting_since: Server milliseconds of its open frontier, or None.
         scopes_due: Shared state of its last step is not applied yet.
+        parents: Whose record it goes on from, oldest first; empty unless it is a fork made inside
+            an execution.
     """
 
     key: ExecutionKey
@@ -137,10 +161,31 @@ class Execution:
     ended_at: int | None = None
     waiting_since: int | None = None
     scopes_due: bool = False
+    parents: tuple[Parent, ...] = ()
 
     @property
     def is_active(self) -> bool:
         return not self.status.is_final
+
+    def run_of(self, step: int) -> RunId:
+        """Under whose prefix the document of a step is, or will be."""
+        return next((parent.run for parent in self.parents if step < parent.step), self.run)
+
+    def id_of(self, step: int) -> str:
+        """The execution that committed a step, or will: what its ids derive from."""
+        found = (parent.execution_id for parent in self.parents if step < parent.step)
+        return next(found, self.execution_id)
+
+    def answers_of(self, step: int) -> tuple[RunId, str]:
+        """Under whose prefix the answers to the frontier of a step are, and in whose id they
+        were given."""
+        found = ((p.run, p.execution_id) for p in self.parents if step < p.answers)
+        return next(found, (self.run, self.execution_id))
+
+    def id_of_record(self, record: Record) -> str:
+        """The execution that made a record: what its activity id begins with."""
+        found = (parent.execution_id for parent in self.parents if parent.has(record))
+        return next(found, self.execution_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +232,8 @@ class StepDocument:
         records: Slots (``SSSSSS:<digest>.<try>o``) of the records that belong to it.
         abandoned: Position texts that were entered and have no outcome.
         state: Payload of the whole session state after it; on the last step of a turn only.
+        artifacts: Payload of ``{file name: newest version}`` of the session's artifacts, likewise;
+            None if it has none.
         scopes: Payload of ``{key: value or None}`` written to ``user:`` and ``app:`` state.
         stamp: Order of those writes; empty if there are none.
         refs: Slots of the records whose content the events refer to instead of repeating it.
@@ -202,6 +249,7 @@ class StepDocument:
     records: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
     state: Payload | None = None
+    artifacts: Payload | None = None
     scopes: Payload | None = None
     stamp: str = ""
     refs: tuple[str, ...] = ()
@@ -214,12 +262,75 @@ class StepDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestor:
+    """A session whose turns up to and including ``upto`` are the past of another one."""
+
+    key: SessionKey
+    session_id: str
+    upto: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextExecution:
+    """The first execution of a fork, before there is a document of it.
+
+    Attributes:
+        made: What a fork inside an execution goes on with; None for one of whole turns, whose
+            execution is made by its first message.
+    """
+
+    key: ExecutionKey
+    execution_id: str
+    made: ForkedExecution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedExecution:
+    """What the execution of a fork goes on with that was made inside another one.
+
+    Attributes:
+        source: Whose input, invocation id, version and waits it has.
+        parents, step, last_step, voided: As of ``Execution``.
+        frontier: The step document whose waits it is suspended on; None if it goes on at once.
+        is_answered: It keeps the answers to them.
+    """
+
+    source: ExecutionKey
+    parents: tuple[Parent, ...]
+    step: int
+    last_step: StepRef | None
+    voided: tuple[str, ...] = ()
+    frontier: StepRef | None = None
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What a session was imported from.
+
+    Attributes:
+        digest: Of all that was imported.
+        is_whole: All of it is there. Before that the session cannot be used.
+    """
+
+    digest: str
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """One document of the ``sessions`` collection.
 
     Attributes:
-        state: Payload of the initial state, or None.
+        state: Payload of the initial state, or None; a fork's is that of its oldest ancestor.
         created_at: Server milliseconds.
+        lineage: Whose turns come before its own, oldest first; the last one is what it was forked
+            from. The turns of each are those after the turns of the one before it.
+        next: The first execution of a fork; stays when there is one.
+        cut: Digest of what was asked for when it was forked; empty if it was not.
+        artifacts: Payload of ``{file name: newest version}`` at the cut, or None.
+        is_going: It is being deleted.
+        imported: What it was imported from, or None.
     """
 
     key: SessionKey
@@ -228,6 +339,30 @@ class SessionRecord:
     session_id: str
     state: Payload | None
     created_at: int = 0
+    lineage: tuple[Ancestor, ...] = ()
+    next: NextExecution | None = None
+    cut: str = ""
+    artifacts: Payload | None = None
+    is_going: bool = False
+    imported: Imported | None = None
+
+    @property
+    def base(self) -> int:
+        """How many turns it has from its ancestors."""
+        return self.lineage[-1].upto if self.lineage else 0
+
+    def check_whole(self) -> None:
+        """Refuse a session of which only a part may be there.
+
+        Raises:
+            Unavailable: its import is not done.
+        """
+        if self.imported is not None and not self.imported.is_whole:
+            raise Unavailable(
+                f"session {self.session_id!r} of user {self.user_id!r}",
+                "its import has not ended, so that a part of its past may be missing",
+                "Wait for it; if it was cut off, call import_() with the same source again.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,16 @@ def scope_key(tenant: Tenant, user_id: str, key: str) -> str:
     return _digest(tenant.namespace, tenant.app, user_id, key)
 
 
+def artifact_scope(tenant: Tenant, user_id: str, session_id: str | None) -> str:
+    """What the keys of a session's (None: the user's own) artifacts begin with."""
+    return _digest(tenant.namespace, tenant.app, user_id, session_id or "", "artifacts")
+
+
+def artifact_series(scope: str, name: str) -> str:
+    """What the keys of an artifact's versions begin with."""
+    return f"{scope}:{_digest(name)}"
+
+
 def new_run_id() -> RunId:
     return RunId(secrets.token_hex(12))
 

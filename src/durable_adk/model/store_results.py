@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from durable_adk.model.execution import Execution, Status
+from durable_adk.model.execution import Execution, SessionRecord, Status
 from durable_adk.model.identity import Tenant
 
 
@@ -31,6 +31,7 @@ class Write(enum.Enum):
     RELEASE = "the lease is given back"
     CANCEL = "a cancellation is asked of the owner"
     RETRY = "a stuck execution is queued again"
+    ARTIFACT = "a version of an artifact is there"
     DELETE = "a session and what belongs to it are gone"
 
 
@@ -53,6 +54,14 @@ class Busy:
     """The session's last turn is another execution, still active. Nothing was inserted."""
 
     execution: Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The session is a fork, and its first execution is another one (``session.next``). Nothing was
+    inserted."""
+
+    session: SessionRecord
 
 
 @dataclass(frozen=True, slots=True)

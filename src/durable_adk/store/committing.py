@@ -27,7 +27,6 @@ from durable_adk.store.core import (
     ACTIVITIES,
     ANSWER_INLINE,
     EXECUTIONS,
-    FRONTIER_INLINE,
     INPUT_INLINE,
     Part,
     Session,
@@ -35,13 +34,12 @@ from durable_adk.store.core import (
 from durable_adk.store.documents import (
     Doc,
     answer_document,
-    contents_text,
     error_document,
-    frontier_document,
     ref_document,
 )
 from durable_adk.store.errors import Unsettled, Verdict, verdict
-from durable_adk.store.payloads import Envelope, is_large, part_nonce
+from durable_adk.store.frontiers import stored_answer, stored_frontier
+from durable_adk.store.payloads import is_large, part_nonce
 from durable_adk.store.records import (
     record_document,
     record_key,
@@ -63,20 +61,11 @@ class Committing(Part):
         self, lease: Lease, *, step: StepDocument, frontier: Frontier
     ) -> None:
         """Suspend with a frontier, whole. Raises: LeaseLost."""
-        contents: Envelope | None = None
-        if sum(len(wait.content) for wait in frontier.waits) > FRONTIER_INLINE // 4:
-            text = contents_text(frontier)
-            nonce = part_nonce(step.nonce, f"frontier {frontier.id}")
-            stored = await self._core.store(step.run, nonce, text, inline_up_to=FRONTIER_INLINE)
-            contents = stored if isinstance(stored, dict) else None
-        answers = {
-            place: await self._stored_answer(step.run, frontier.id, place, answer)
-            for place, answer in frontier.answers.items()
-        }
+        stored = await stored_frontier(self._core, step.run, frontier, step.nonce)
         update = filters.suspended(
             lease,
             self._core.clock.now(),
-            frontier=frontier_document(frontier, contents, answers),
+            frontier=stored,
             wake_at=_next_expiry(frontier, frontier.answers),
             scopes_due=bool(step.stamp),
         )
@@ -210,7 +199,7 @@ class Committing(Part):
                 token=lease.token,
                 attempt=execution.attempt,
             )
-            body = await self._stored_answer(run, frontier.id, place, one.answer)
+            body = await stored_answer(core, run, frontier.id, place, one.answer)
             content = await core.store(run, part_nonce(record.nonce, "content"), one.wait.content)
             base = record_document(run, record, body)
             docs.append(wait_record_document(base, one, content, place, len(answered)))
@@ -255,7 +244,7 @@ class Committing(Part):
             run = await self._run_of(key)
         docs = {
             place: answer_document(
-                answer, await self._stored_answer(run, frontier.id, place, answer)
+                answer, await stored_answer(core, run, frontier.id, place, answer)
             )
             for place, answer in answers.items()
         }
@@ -315,13 +304,6 @@ class Committing(Part):
             return str(docs[0]["run"])
 
         return await core.read(f"execution {key}", once)
-
-    async def _stored_answer(
-        self, run: str, frontier_id: str, place: int, answer: StoredAnswer
-    ) -> Envelope:
-        """The envelope of an answer's value; the same for equal values, whoever stores it."""
-        nonce = part_nonce(f"{frontier_id}.{place}", answer.digest)
-        return await self._core.store(run, nonce, answer.value, inline_up_to=ANSWER_INLINE)
 
 
 def _same(stored: Doc | None, answer: Doc) -> bool:

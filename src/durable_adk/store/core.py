@@ -44,6 +44,7 @@ STEPS = "steps"
 SESSIONS = "sessions"
 SCOPES = "scopes"
 PAYLOADS = "payloads"
+ARTIFACTS = "artifacts"
 
 INPUT_INLINE = 64 * 1024
 """Inputs and results above this many bytes are chunks: renewals rewrite the document."""

@@ -1,4 +1,4 @@
-"""Executions, sessions and frontiers as documents, and back.
+"""Executions and frontiers as documents, and back.
 
 Field names and what they hold are listed in ``README.md``. ``v`` is the schema version of a
 document: this version and the previous one are read, see ``current``.
@@ -7,7 +7,7 @@ document: this version and the previous one are read, see ``current``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from durable_adk.errors import CorruptHistory
 from durable_adk.model.execution import (
     Execution,
     NewExecution,
-    SessionRecord,
+    Parent,
     Status,
     StepRef,
     StoredError,
@@ -106,36 +106,27 @@ def _error_from(doc: Doc | None) -> StoredError | None:
     return None if doc is None else StoredError(**doc)
 
 
-# ------------------------------------------------------------------ sessions
+# ------------------------------------------------------------------ parents
 
 
-def session_fields(session: SessionRecord, state: Envelope | None, nonce: str) -> Doc:
-    """Everything but the id and the time."""
-    fields: Doc = {
-        "v": SCHEMA_VERSION,
-        "ns": session.tenant.namespace,
-        "app": session.tenant.app,
-        "user": session.user_id,
-        "session": session.session_id,
-        "lineage": [],
-        "w": nonce,
-    }
-    if state is not None:
-        fields["state"] = state
-    return fields
+def parents_documents(parents: Sequence[Parent]) -> list[Doc]:
+    return [
+        {"run": p.run, "eid": p.execution_id, "step": p.step, "seq": p.seq, "answers": p.answers}
+        for p in parents
+    ]
 
 
-def session_from(doc: Doc, texts: Texts) -> SessionRecord:
-    with reading("session", doc):
-        doc = current(doc)
-        return SessionRecord(
-            key=SessionKey(doc["_id"]),
-            tenant=Tenant(doc["ns"], doc["app"]),
-            user_id=doc["user"],
-            session_id=doc["session"],
-            state=texts.optional(doc.get("state")),
-            created_at=doc["created_at"],
+def parents_from(doc: Doc) -> tuple[Parent, ...]:
+    return tuple(
+        Parent(
+            run=RunId(one["run"]),
+            execution_id=one["eid"],
+            step=one["step"],
+            seq=one["seq"],
+            answers=one["answers"],
         )
+        for one in doc.get("parents") or ()
+    )
 
 
 # ------------------------------------------------------------------ frontiers
@@ -267,6 +258,43 @@ def new_execution_fields(new: NewExecution, turn: int, stored_input: Envelope) -
     }
 
 
+def forked_execution_fields(
+    execution: Execution, stored_input: Envelope, frontier: Doc | None, nonce: str
+) -> Doc:
+    """Everything but the id and the times of an execution that goes on from others."""
+    fields: Doc = {
+        "v": SCHEMA_VERSION,
+        "eid": execution.execution_id,
+        "ns": execution.tenant.namespace,
+        "app": execution.tenant.app,
+        "user": execution.user_id,
+        "session": execution.session_id,
+        "sk": execution.session_key,
+        "turn": execution.turn,
+        "run": execution.run,
+        "parents": parents_documents(execution.parents),
+        "invocation_id": execution.invocation_id,
+        "input": stored_input,
+        "input_digest": execution.input_digest,
+        "status": execution.status.value,
+        "active": True,
+        "token": execution.token,
+        "claim": None,
+        "attempt": execution.attempt,
+        "step": execution.step,
+        "voided": list(execution.voided),
+        "failures": 0,
+        "waiting": frontier is not None and frontier["open"] > 0,
+        "version": execution.version,
+        "w": nonce,
+    }
+    if execution.last_step is not None:
+        fields["last_step"] = ref_document(execution.last_step)
+    if frontier is not None:
+        fields["frontier"] = frontier
+    return fields
+
+
 def execution_envelopes(doc: Doc) -> Iterator[Envelope | None]:
     """Every payload of an execution, for loading their chunks."""
     yield doc.get("input")
@@ -313,4 +341,5 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             ended_at=doc.get("ended_at"),
             waiting_since=doc["waiting_since"] if doc["waiting"] else None,
             scopes_due=bool(doc.get("scopes_due")),
+            parents=parents_from(doc),
         )

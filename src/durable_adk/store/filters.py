@@ -65,6 +65,18 @@ def records_from(run: str, step: int) -> Filter:
     return {"_id": {"$gte": f"{run}:{step:06d}:", "$lt": f"{run};"}}
 
 
+def kept_of(run: str, from_step: int, to_step: int) -> Filter:
+    """The records of a run from a step to another one, both included."""
+    text("run", run)
+    return {"_id": {"$gte": f"{run}:{from_step:06d}:", "$lt": f"{run}:{to_step:06d};"}}
+
+
+def steps_before(run: str, step: int) -> Filter:
+    """The step documents of a run before a step, whoever wrote them."""
+    text("run", run)
+    return {"_id": {"$gte": f"{run}:", "$lt": f"{run}:{step:06d}"}}
+
+
 def wait_records_of(run: str, step: int) -> Filter:
     """The wait records of one step."""
     text("run", run)
@@ -340,16 +352,16 @@ def scopes_due_of(tenant: Tenant) -> Filter:
     return {**of_tenant(tenant), "scopes_due": True}
 
 
-def turns_before(session_key: str, turn: int) -> Filter:
-    return {"sk": text("session key", session_key), "turn": {"$lt": turn}}
-
-
 def of_session(session_key: str) -> Filter:
     return {"sk": text("session key", session_key)}
 
 
 def scopes_of(tenant: Tenant, user_id: str) -> Filter:
     return {**of_tenant(tenant), "user": {"$in": ["", text("user_id", user_id)]}}
+
+
+def scopes_of_user(tenant: Tenant, user_id: str) -> Filter:
+    return {**of_tenant(tenant), "user": text("user_id", user_id)}
 
 
 def sessions_of(selection: Selection) -> Filter:

@@ -96,6 +96,13 @@ INDEXES: Final = (
         serves="the forks of a session, before anything of it is removed",
     ),
     Index(
+        collection=SESSIONS,
+        name="next",
+        keys=(("next.ek", 1),),
+        where={"next.ek": {"$exists": True}},
+        serves="the fork whose first execution has an id, before there is that execution",
+    ),
+    Index(
         collection=SCOPES,
         name="users",
         keys=(("ns", 1), ("app", 1), ("user", 1)),

@@ -6,22 +6,32 @@ no chain. What a chain names and is not there is corruption.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from durable_adk.errors import CorruptHistory
-from durable_adk.model.activity import Record
-from durable_adk.model.execution import Execution, History, StepDocument, StepRef, Turn
-from durable_adk.model.identity import RunId
+from durable_adk.errors import CorruptHistory, Unavailable
+from durable_adk.model.activity import Kind, Record
+from durable_adk.model.execution import (
+    Execution,
+    History,
+    Parent,
+    SessionRecord,
+    StepDocument,
+    StepRef,
+    Turn,
+)
+from durable_adk.model.identity import RunId, SessionKey
+from durable_adk.model.position import Position
 from durable_adk.model.wait import AnsweredWait, WaitKind
-from durable_adk.store import filters
+from durable_adk.store import filters, session_filters
 from durable_adk.store.core import ACTIVITIES, EXECUTIONS, SESSIONS, STEPS, Part, Session
 from durable_adk.store.documents import (
     Doc,
     execution_envelopes,
     execution_from,
+    parents_from,
     ref_from,
-    session_from,
 )
 from durable_adk.store.payloads import Envelope, Texts
 from durable_adk.store.records import (
@@ -34,6 +44,7 @@ from durable_adk.store.records import (
     step_from,
     step_key,
 )
+from durable_adk.store.session_documents import session_envelopes, session_from
 
 T = TypeVar("T")
 
@@ -44,111 +55,121 @@ _BATCH = 200
 class Loading(Part):
     """Reads in a session that sees the claim."""
 
-    async def load_history(self, execution: Execution, *, max_turns: int | None) -> History:
-        """The session and its finished turns before this one, newest whole ones if limited."""
+    async def load_history(self, key: SessionKey, *, before: int, max_turns: int | None) -> History:
+        """A session and its finished turns before turn ``before``, its ancestors' included."""
         core = self._core
 
         async def once(session: Session) -> History:
-            key = execution.session_key
             found = await core.find_one(session, SESSIONS, filters.by_id(key))
             if found is None:
-                raise CorruptHistory(f"session {execution.session_id!r}", "is missing")
-            docs: list[Doc] = []
-            if max_turns != 0 and execution.turn > 1:
-                docs = await core.find(
-                    session,
-                    EXECUTIONS,
-                    filters.turns_before(key, execution.turn),
-                    sort=[("turn", -1)],
-                    limit=max_turns or 0,
+                raise CorruptHistory(f"session {key}", "is missing")
+            record = session_from(found, await core.texts(session, session_envelopes(found)))
+            if record.is_going:
+                raise Unavailable(
+                    f"session {record.session_id!r}", "is being deleted", "Use another session."
                 )
-            _check_turns(execution, docs, max_turns)
-            steps = await self._chains(session, docs)
-            bodies = await self._bodies(session, [doc for chain in steps.values() for doc in chain])
-            texts = await core.texts(
-                session,
-                [
-                    found.get("state"),
-                    *(e for doc in docs for e in execution_envelopes(doc)),
-                    *(
-                        e
-                        for chain in steps.values()
-                        for step in chain
-                        for e in step_envelopes(step)
-                    ),
-                    *bodies.values(),
-                ],
-            )
+            docs = await self._turns(session, record, before, max_turns)
+            _check_turns(record, docs, before, max_turns)
+            chains = await self._chains(session, docs)
+            bodies = await self._bodies(session, [step for one in chains for step in one])
+            envelopes = [
+                *(e for doc in docs for e in execution_envelopes(doc)),
+                *(e for one in chains for step in one for e in step_envelopes(step.doc)),
+                *(e for found in bodies.values() for e in found.values()),
+            ]
+            texts = await core.texts(session, envelopes)
             turns = [
                 Turn(
                     execution=execution_from(doc, texts),
-                    steps=tuple(step_from(step, texts, bodies) for step in steps[doc["run"]]),
+                    steps=tuple(step_from(one.doc, texts, bodies[one.key]) for one in chain),
                 )
-                for doc in reversed(docs)
+                for doc, chain in zip(docs, chains, strict=True)
             ]
-            return History(session=session_from(found, texts), turns=tuple(turns))
+            return History(session=record, turns=tuple(reversed(turns)))
 
-        return await core.read(f"history of session {execution.session_id!r}", once)
+        return await core.read(f"history of session {key}", once)
 
-    async def _chains(self, session: Session, docs: Sequence[Doc]) -> dict[str, list[Doc]]:
-        """The committed steps of finished executions, by run: last ones first, then the rest."""
+    async def _turns(
+        self, session: Session, record: SessionRecord, before: int, max_turns: int | None
+    ) -> list[Doc]:
+        """The executions before a turn, newest first: the session's own, then its ancestors'."""
+        docs: list[Doc] = []
+        for key, after, upto in reversed(stretches(record)):
+            left = None if max_turns is None else max_turns - len(docs)
+            end = before if upto is None else min(before, upto + 1)
+            if left == 0 or end <= after + 1:
+                continue
+            found = session_filters.turns_between(key, after, end)
+            docs += await self._core.find(
+                session, EXECUTIONS, found, sort=[("turn", -1)], limit=left or 0
+            )
+        return docs
+
+    async def _chains(self, session: Session, docs: Sequence[Doc]) -> list[list[_Step]]:
+        """The committed steps of finished executions: last ones first, then the rest."""
         core = self._core
-        last = {doc["run"]: _last_of(doc) for doc in docs}
         stored: dict[str, Doc] = {}
-        keys = [step_key(run, ref) for run, ref in last.items()]
-        for batch in _batches(keys):
+        lasts = [(_Runs.of(doc), _last_of(doc)) for doc in docs]
+        for batch in _batches([runs.key(ref) for runs, ref in lasts]):
             for step in await core.find(session, STEPS, filters.by_ids(batch)):
                 stored[step["_id"]] = step
         longer = [
-            run
-            for run, ref in last.items()
-            if (doc := stored.get(step_key(run, ref))) is not None and "prev" in doc
+            runs
+            for runs, ref in lasts
+            if (doc := stored.get(runs.key(ref))) is not None and "prev" in doc
         ]
-        for batch in _batches(longer):
-            ranges = {"$or": [filters.starting_with(f"{run}:") for run in batch]}
-            for step in await core.find(session, STEPS, ranges):
+        for group in _batches([found for runs in longer for found in runs.step_ranges()]):
+            for step in await core.find(session, STEPS, {"$or": list(group)}):
                 stored[step["_id"]] = step
-        return {run: _chain(run, ref, stored) for run, ref in last.items()}
+        return [_chain(runs, ref, stored) for runs, ref in lasts]
 
-    async def _bodies(self, session: Session, steps: Sequence[Doc]) -> dict[str, Envelope]:
-        """The bodies of the records that steps refer to, by key."""
-        keys = [
-            record_key(step["_id"].split(":")[0], slot)
+    async def _bodies(
+        self, session: Session, steps: Sequence[_Step]
+    ) -> dict[str, dict[str, Envelope]]:
+        """The bodies of the records that steps refer to: by key of the step, then by slot."""
+        wanted = {
+            record_key(run, slot)
             for step in steps
-            for slot in ref_slots(step)
-        ]
+            for slot in ref_slots(step.doc)
+            for run in step.runs
+        }
         found: dict[str, Envelope] = {}
-        for batch in _batches(keys):
+        for batch in _batches(sorted(wanted)):
             for doc in await self._core.find(session, ACTIVITIES, filters.by_ids(batch)):
                 if "body" in doc:
                     found[doc["_id"]] = doc["body"]
-        missing = [key for key in keys if key not in found]
-        if missing:
-            raise CorruptHistory(
-                f"record {missing[0]}", "a committed step refers to it and it is missing"
-            )
-        return found
+        return {step.key: _bodies_of(step, found) for step in steps}
 
     async def load_steps(self, execution: Execution) -> tuple[StepDocument, ...]:
         """The committed steps of one execution, in order."""
-        core, run = self._core, execution.run
+        core = self._core
         if execution.last_step is None:
             return ()
-        last_step = execution.last_step
+        last_step, runs = execution.last_step, _Runs(execution.run, execution.parents)
 
         async def once(session: Session) -> tuple[StepDocument, ...]:
-            docs = await core.find(session, STEPS, filters.starting_with(f"{run}:"))
-            chain = _chain(run, last_step, {doc["_id"]: doc for doc in docs})
+            ranges = runs.step_ranges()
+            found = ranges[0] if len(ranges) == 1 else {"$or": ranges}
+            docs = await core.find(session, STEPS, found)
+            chain = _chain(runs, last_step, {doc["_id"]: doc for doc in docs})
             bodies = await self._bodies(session, chain)
-            envelopes = [e for doc in chain for e in step_envelopes(doc)]
-            texts = await core.texts(session, [*envelopes, *bodies.values()])
-            return tuple(step_from(doc, texts, bodies) for doc in chain)
+            envelopes = [e for step in chain for e in step_envelopes(step.doc)]
+            envelopes += [e for known in bodies.values() for e in known.values()]
+            texts = await core.texts(session, envelopes)
+            return tuple(step_from(step.doc, texts, bodies[step.key]) for step in chain)
 
         return await core.read(f"steps of {execution.execution_id!r}", once)
 
-    async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
-        """Every record of an execution from a step on, in key order, bodies whole."""
-        return await self._read_records(run, filters.records_from(run, from_step), record_from)
+    async def load_records(
+        self, run: RunId, *, from_step: int, parents: Sequence[Parent] = ()
+    ) -> tuple[Record, ...]:
+        """Every record of an execution from a step on, what it keeps of its parents first."""
+        found: list[Record] = []
+        for parent in parents:
+            kept = filters.kept_of(parent.run, from_step, parent.step)
+            found += kept_of(parent, await self._read_records(parent.run, kept, record_from))
+        own = filters.records_from(run, from_step)
+        return (*found, *await self._read_records(run, own, record_from))
 
     async def load_waits(self, run: RunId, *, step: int) -> tuple[AnsweredWait, ...]:
         """The wait records of one step in frontier order; settled doubts before the rest."""
@@ -183,23 +204,111 @@ class Loading(Part):
         return await core.read(f"records of run {run}", once)
 
 
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Where the steps of one execution are: its own run, and those of its parents."""
+
+    run: RunId
+    parents: tuple[Parent, ...] = ()
+
+    @staticmethod
+    def of(doc: Doc) -> _Runs:
+        return _Runs(RunId(doc["run"]), parents_from(doc))
+
+    def recorded_in(self, step: int) -> tuple[RunId, ...]:
+        """The run that committed a step, then those whose records it may have gone on from, the
+        nearest first."""
+        earlier: list[RunId] = []
+        for parent in self.parents:
+            if step < parent.step:
+                return (parent.run, *reversed(earlier))
+            if step == parent.step:
+                earlier.append(parent.run)
+        return (self.run, *reversed(earlier))
+
+    def key(self, ref: StepRef) -> str:
+        return step_key(self.recorded_in(ref.step)[0], ref)
+
+    def step_ranges(self) -> list[filters.Filter]:
+        kept = [filters.steps_before(parent.run, parent.step) for parent in self.parents]
+        return [*kept, filters.starting_with(f"{self.run}:")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A committed step, and the runs that its records may be in, the likeliest first."""
+
+    doc: Doc
+    runs: tuple[RunId, ...]
+
+    @property
+    def key(self) -> str:
+        return str(self.doc["_id"])
+
+
+def stretches(record: SessionRecord) -> list[tuple[SessionKey, int, int | None]]:
+    """Whose turns a session has, in order: the key, after which turn, up to which (None: on)."""
+    found: list[tuple[SessionKey, int, int | None]] = []
+    after = 0
+    for ancestor in record.lineage:
+        found.append((ancestor.key, after, ancestor.upto))
+        after = ancestor.upto
+    return [*found, (record.key, after, None)]
+
+
+def kept_of(parent: Parent, records: Iterable[Record]) -> list[Record]:
+    """What a fork keeps of its parent's records.
+
+    Of the step that it was cut in: outcomes up to the cut, and the intents of those; a call behind
+    it has not been made. Answers may be given anew from ``parent.answers`` on.
+    """
+    records = list(records)
+    outcomes = {record.digest for record in records if record.seq and parent.has(record)}
+    kept = []
+    for record in records:
+        if Position.parse(record.position).kind is Kind.WAIT:
+            is_kept = record.step < parent.answers
+        elif record.is_intent and record.step == parent.step:
+            is_kept = record.digest in outcomes
+        else:
+            is_kept = parent.has(record)
+        if is_kept:
+            kept.append(record)
+    return kept
+
+
+def _bodies_of(step: _Step, found: Mapping[str, Envelope]) -> dict[str, Envelope]:
+    bodies: dict[str, Envelope] = {}
+    for slot in ref_slots(step.doc):
+        keys = [record_key(run, slot) for run in step.runs]
+        there = [found[key] for key in keys if key in found]
+        if not there:
+            raise CorruptHistory(
+                f"record {keys[0]}", "a committed step refers to it and it is missing"
+            )
+        bodies[slot] = there[0]
+    return bodies
+
+
 def _in_frontier_order(placed: tuple[AnsweredWait, int, int]) -> tuple[bool, int, int]:
     answered, place, _ = placed
     asked = answered.wait.kind is not WaitKind.IN_DOUBT
     return (asked, place if asked else answered.answer.at, place)
 
 
-def _batches(keys: Sequence[str]) -> Iterable[Sequence[str]]:
+def _batches(keys: Sequence[T]) -> Iterable[Sequence[T]]:
     return (keys[i : i + _BATCH] for i in range(0, len(keys), _BATCH))
 
 
-def _check_turns(execution: Execution, docs: Sequence[Doc], max_turns: int | None) -> None:
+def _check_turns(
+    record: SessionRecord, docs: Sequence[Doc], before: int, max_turns: int | None
+) -> None:
     """Newest first and without a gap, down to the first turn or as many as were asked for."""
-    wanted = execution.turn - 1 if max_turns is None else min(max_turns, execution.turn - 1)
+    wanted = before - 1 if max_turns is None else min(max_turns, before - 1)
     turns = [doc["turn"] for doc in docs]
-    if turns != [execution.turn - 1 - n for n in range(wanted)]:
-        missing = sorted(set(range(execution.turn - wanted, execution.turn)) - set(turns))
-        raise CorruptHistory(f"session {execution.session_id!r}", f"turns {missing} are missing")
+    if turns != [before - 1 - n for n in range(wanted)]:
+        missing = sorted(set(range(before - wanted, before)) - set(turns))
+        raise CorruptHistory(f"session {record.session_id!r}", f"turns {missing} are missing")
     for doc in docs:
         if doc["active"]:
             raise CorruptHistory(
@@ -214,21 +323,21 @@ def _last_of(doc: Doc) -> StepRef:
     return last
 
 
-def _chain(run: str, last: StepRef, stored: dict[str, Doc]) -> list[Doc]:
+def _chain(runs: _Runs, last: StepRef, stored: Mapping[str, Doc]) -> list[_Step]:
     """From the last step back along ``prev``, in order."""
-    chain: list[Doc] = []
+    chain: list[_Step] = []
     ref: StepRef | None = last
     while ref is not None:
-        key = step_key(run, ref)
+        key = runs.key(ref)
         doc = stored.get(key)
         if doc is None:
             raise CorruptHistory(f"step {key}", "is named by a commit and is missing")
-        chain.append(doc)
+        chain.append(_Step(doc, runs.recorded_in(ref.step)))
         before = ref_from(doc.get("prev"))
         if before is not None and before.step >= ref.step:
             raise CorruptHistory(f"step {key}", f"names step {before.step} as the one before it")
         ref = before
-    if chain[-1]["_id"].split(":")[1] != f"{1:06d}":
-        raise CorruptHistory(f"step {chain[-1]['_id']}", "is not the first and names none before")
+    if chain[-1].key.split(":")[1] != f"{1:06d}":
+        raise CorruptHistory(f"step {chain[-1].key}", "is not the first and names none before")
     chain.reverse()
     return chain

@@ -10,17 +10,20 @@ from typing import Final
 from durable_adk.errors import ConfigError
 from durable_adk.model.execution import FAR
 from durable_adk.store import filters, indexes
+from durable_adk.store.artifacts import Artifacts
 from durable_adk.store.clock import SERVER_NOW, Clock, LocalClock, ServerClock
 from durable_adk.store.committing import Committing
 from durable_adk.store.core import EXECUTIONS, Core, Faults, NoFaults
+from durable_adk.store.deleting import Deleting
 from durable_adk.store.drivers import Driver, Link
 from durable_adk.store.errors import Verdict, verdict
+from durable_adk.store.importing import Importing
 from durable_adk.store.leases import KeeperLink, Leases
 from durable_adk.store.listing import Listing
 from durable_adk.store.loading import Loading
 from durable_adk.store.recording import Recording
 from durable_adk.store.scopes import Scopes
-from durable_adk.store.sessions import Sessions
+from durable_adk.store.turns import Turns
 
 OLDEST_SERVER: Final = (5, 0)
 LEASE_TTL_MS: Final = 30_000
@@ -31,7 +34,9 @@ DEADLINE_MS: Final = 30_000
 log = logging.getLogger("durable_adk.store")
 
 
-class MongoStore(Sessions, Leases, Loading, Recording, Committing, Scopes, Listing):
+class MongoStore(
+    Importing, Leases, Loading, Recording, Committing, Scopes, Listing, Deleting, Artifacts, Turns
+):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 
     Attributes:

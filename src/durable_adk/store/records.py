@@ -207,7 +207,13 @@ def ref_slots(doc: Doc) -> tuple[str, ...]:
     return tuple(records[place] for (place,) in struct.iter_unpack(">I", doc["refs"]))
 
 
-STEP_PAYLOADS: Final = {"events": "ev", "finished": "fin", "state": "state", "scopes": "scopes"}
+STEP_PAYLOADS: Final = {
+    "events": "ev",
+    "finished": "fin",
+    "state": "state",
+    "artifacts": "art",
+    "scopes": "scopes",
+}
 """The payloads of a step document, by attribute, with their field."""
 
 
@@ -232,7 +238,7 @@ def step_fields(step: StepDocument, stored: dict[str, Envelope]) -> Doc:
 
 
 def step_from(doc: Doc, texts: Texts, bodies: Mapping[str, Envelope]) -> StepDocument:
-    """Read a step; ``bodies`` has the envelope of every record that its events refer to, by key."""
+    """Read a step; ``bodies`` has the envelope of each record that its events refer to, by slot."""
     with reading("step", doc):
         doc = current(doc)
         run, number, token = doc["_id"].split(":")
@@ -247,10 +253,11 @@ def step_from(doc: Doc, texts: Texts, bodies: Mapping[str, Envelope]) -> StepDoc
             records=_slots(doc["rec"]),
             abandoned=tuple(doc.get("ab", ())),
             state=texts.optional(doc.get("state")),
+            artifacts=texts.optional(doc.get("art")),
             scopes=texts.optional(doc.get("scopes")),
             stamp=doc.get("stamp", ""),
             refs=refs,
-            bodies={slot: texts.of(bodies[record_key(run, slot)]) for slot in refs},
+            bodies={slot: texts.of(bodies[slot]) for slot in refs},
             nonce=Nonce(unpacked(doc["w"])),
         )
 

@@ -22,8 +22,9 @@ class Scopes(Part):
     async def apply_scopes(self, execution: Execution, step: StepDocument) -> None:
         """Apply a step's shared state key by key, older stamps losing, then say so."""
         if step.scopes is not None and step.stamp:
-            for key, value in json.loads(step.scopes).items():
-                await self._apply(execution, step, key, value)
+            await self.put_scopes(
+                execution.tenant, execution.user_id, step.scopes, stamp=step.stamp
+            )
         core = self._core
 
         async def put(session: Session) -> bool:
@@ -36,18 +37,26 @@ class Scopes(Part):
 
         await core.write(Write.SCOPES, put, settle)
 
-    async def _apply(
-        self, execution: Execution, step: StepDocument, key: str, value: object
+    async def put_scopes(
+        self, tenant: Tenant, user_id: str, scopes: Payload, *, stamp: str
+    ) -> None:
+        """Set shared state key by key, older stamps losing; as of ``StepDocument``. Repeat: yes."""
+        for key, value in json.loads(scopes).items():
+            await self._put_scope(
+                tenant, user_id if key.startswith(USER_PREFIX) else "", key, value, stamp
+            )
+
+    async def _put_scope(
+        self, tenant: Tenant, user_id: str, key: str, value: object, stamp: str
     ) -> None:
         core = self._core
-        user_id = execution.user_id if key.startswith(USER_PREFIX) else ""
-        document_key = scope_key(execution.tenant, user_id, key)
+        document_key = scope_key(tenant, user_id, key)
         fields: Doc = {
             "v": SCHEMA_VERSION,
-            **filters.of_tenant(execution.tenant),
+            **filters.of_tenant(tenant),
             "user": user_id,
             "key": key,
-            "at": step.stamp,
+            "at": stamp,
             "value": None,
             "deleted": value is None,
         }
@@ -55,8 +64,8 @@ class Scopes(Part):
             text = json.dumps(
                 value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
             )
-            fields["value"] = await core.store(document_key, part_nonce(step.stamp, key), text)
-        found = filters.scope_before(document_key, step.stamp)
+            fields["value"] = await core.store(document_key, part_nonce(stamp, key), text)
+        found = filters.scope_before(document_key, stamp)
 
         async def put(session: Session) -> bool | None:
             doc = await core.upsert_one(session, SCOPES, found, {"$set": fields})

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from durable_adk.model.execution import NewExecution, SessionRecord
-from durable_adk.model.identity import SessionKey, new_nonce
-from durable_adk.model.store_results import Begun, Busy, Selection, Taken, Write
-from durable_adk.store import filters
-from durable_adk.store.core import EXECUTIONS, INPUT_INLINE, SESSIONS, Part, Session, contended
+from durable_adk.model.execution import Execution, NewExecution, SessionRecord
+from durable_adk.model.identity import ExecutionKey, Nonce, SessionKey, new_nonce
+from durable_adk.model.store_results import Begun, Busy, Forked, Selection, Taken, Write
+from durable_adk.store import filters, session_filters
+from durable_adk.store.core import (
+    EXECUTIONS,
+    INPUT_INLINE,
+    SESSIONS,
+    Part,
+    Session,
+    contended,
+)
 from durable_adk.store.documents import (
     Doc,
     execution_envelopes,
     execution_from,
+    forked_execution_fields,
     new_execution_fields,
+)
+from durable_adk.store.errors import Unsettled
+from durable_adk.store.frontiers import stored_frontier
+from durable_adk.store.pages import page, place_in
+from durable_adk.store.payloads import Envelope, part_nonce
+from durable_adk.store.session_documents import (
+    SESSION_PAYLOADS,
+    session_envelopes,
     session_fields,
     session_from,
 )
-from durable_adk.store.errors import Unsettled
-from durable_adk.store.pages import page, place_in
-from durable_adk.store.payloads import part_nonce
 
 _MAX_RIVALS = 100
 """How often the next turn may be somebody else's before ``begin`` gives up."""
@@ -43,6 +56,16 @@ class Sessions(Part):
         doc = await core.read(f"session {key}", once)
         return None if doc is None else await self._session_of(doc)
 
+    async def session_awaiting(self, key: ExecutionKey) -> SessionRecord | None:
+        """The fork whose first execution has, or is to have, this key."""
+        core = self._core
+
+        async def once(session: Session) -> Doc | None:
+            return await core.find_one(session, SESSIONS, session_filters.awaiting(key))
+
+        doc = await core.read(f"execution {key}", once)
+        return None if doc is None else await self._session_of(doc)
+
     async def list_sessions(
         self, selection: Selection
     ) -> tuple[tuple[SessionRecord, ...], str | None]:
@@ -58,7 +81,7 @@ class Sessions(Part):
                 sort=[("created_at", 1), ("_id", 1)],
                 limit=selection.limit + 1,
             )
-            texts = await core.texts(session, [doc.get("state") for doc in docs])
+            texts = await core.texts(session, [e for doc in docs for e in session_envelopes(doc)])
             return tuple(session_from(doc, texts) for doc in docs)
 
         return page(await core.read("sessions", once), selection, lambda s: (s.created_at, s.key))
@@ -67,15 +90,18 @@ class Sessions(Part):
         core = self._core
 
         async def once(session: Session) -> SessionRecord:
-            return session_from(doc, await core.texts(session, [doc.get("state")]))
+            return session_from(doc, await core.texts(session, session_envelopes(doc)))
 
         return await core.read(f"session {doc['_id']}", once)
 
     async def _put_session(self, session: SessionRecord, nonce: str) -> Doc:
         """The stored document, whoever inserted it."""
         core = self._core
-        state = session.state
-        stored = None if state is None else await core.store(session.key, nonce, state)
+        stored: dict[str, Envelope] = {}
+        for name in SESSION_PAYLOADS:
+            text = getattr(session, name)
+            if text is not None:
+                stored[name] = await core.store(session.key, part_nonce(nonce, name), text)
         fields = session_fields(session, stored, nonce)
 
         async def put(driver_session: Session) -> Doc | None:
@@ -94,12 +120,13 @@ class Sessions(Part):
 
     # ------------------------------------------------------------------ begin
 
-    async def begin(self, new: NewExecution) -> Begun | Taken | Busy:
+    async def begin(self, new: NewExecution) -> Begun | Taken | Busy | Forked:
         """Insert an execution as the next turn of its session, making the session if new."""
         core = self._core
         last = await self._last_turn(new.session_key)
+        base = 0
         if last is None:
-            await self._put_session(
+            doc = await self._put_session(
                 SessionRecord(
                     key=new.session_key,
                     tenant=new.tenant,
@@ -109,18 +136,56 @@ class Sessions(Part):
                 ),
                 new.nonce,
             )
+            if doc["w"] != new.nonce:
+                record = await self._session_of(doc)
+                following, base = record.next, record.base
+                if following is not None and (following.made or following.key != new.key):
+                    return Forked(record)
         stored_input = await core.store(
             new.run, part_nonce(new.nonce, "input"), new.input, inline_up_to=INPUT_INLINE
         )
         for _ in range(_MAX_RIVALS):
             if last is not None and last["active"]:
                 return await self._not_inserted(new, last)
-            turn = 1 if last is None else last["turn"] + 1
-            doc = await self._insert_turn(new, new_execution_fields(new, turn, stored_input))
-            if doc is not None:
-                return await self._begun_or_taken(new, doc)
+            turn = base + 1 if last is None else last["turn"] + 1
+            inserted = await self._insert_turn(new, new_execution_fields(new, turn, stored_input))
+            if inserted is not None:
+                return await self._begun_or_taken(new, inserted)
             last = await self._last_turn(new.session_key)
         raise contended(f"session {new.session_id!r}")
+
+    async def begin_forked(self, execution: Execution, nonce: Nonce) -> Execution:
+        """Insert the first execution of a fork that was made inside another one."""
+        core, frontier = self._core, execution.frontier
+        stored_input = await core.store(
+            execution.run, part_nonce(nonce, "input"), execution.input, inline_up_to=INPUT_INLINE
+        )
+        stored = None
+        if frontier is not None:
+            stored = await stored_frontier(core, execution.run, frontier, nonce)
+        fields = forked_execution_fields(execution, stored_input, stored, nonce)
+
+        async def put(session: Session) -> Doc | None:
+            now = core.clock.now()
+            times = {"wake_at": execution.wake_at or now, "created_at": now}
+            if frontier is not None:
+                times["waiting_since"] = now
+            return await core.upsert_one(
+                session, EXECUTIONS, filters.absent(execution.key), filters.whole(fields, times)
+            )
+
+        async def settle(session: Session) -> Doc:
+            doc = await core.find_one(session, EXECUTIONS, filters.by_id(execution.key))
+            if doc is None:
+                raise Unsettled
+            return doc
+
+        doc = await core.write(Write.BEGIN, put, settle)
+
+        async def once(session: Session) -> Execution:
+            return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
+
+        return await core.read(f"execution {execution.execution_id!r}", once)
 
     async def _last_turn(self, key: SessionKey) -> Doc | None:
         core = self._core

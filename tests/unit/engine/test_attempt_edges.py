@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from durable_adk.errors import (
     Unavailable,
 )
 from durable_adk.model.activity import Kind, Record, RecordStatus
-from durable_adk.model.execution import Status, StepDocument
+from durable_adk.model.execution import Parent, Status, StepDocument
 from durable_adk.model.identity import FencingToken, RunId, new_nonce
 from durable_adk.model.position import Position
 from durable_adk.store.mongo import MongoStore
@@ -334,8 +335,10 @@ class Forgetful(MongoStore):
 
     misses = 1
 
-    async def load_records(self, run: RunId, *, from_step: int) -> tuple[Record, ...]:
-        found = await super().load_records(run, from_step=from_step)
+    async def load_records(
+        self, run: RunId, *, from_step: int, parents: Sequence[Parent] = ()
+    ) -> tuple[Record, ...]:
+        found = await super().load_records(run, from_step=from_step, parents=parents)
         self.misses -= 1
         return tuple(r for r in found if r.seq != 2) if self.misses >= 0 else found
 

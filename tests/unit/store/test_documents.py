@@ -114,8 +114,7 @@ def test_a_step_knows_the_records_that_its_events_refer_to_by_four_bytes_each() 
     step = a_step(records=slots, refs=refs, bodies=bodies)
     doc = bson.decode(bson.encode(step_fields(step, {"events": "[]", "finished": "{}"})))
     assert len(doc["refs"]) == 12
-    stored = {f"{RUN}:{slot}": body for slot, body in bodies.items()}
-    assert step_from(doc, INLINE, stored) == step
+    assert step_from(doc, INLINE, bodies) == step
 
 
 def test_only_slots_of_outcomes_belong_to_a_step() -> None:

@@ -9,7 +9,7 @@ from durable_adk.errors import ConfigError
 from durable_adk.model.execution import Lease, Status
 from durable_adk.model.identity import FencingToken, Nonce, Tenant
 from durable_adk.model.store_results import Selection
-from durable_adk.store import filters
+from durable_adk.store import filters, session_filters
 
 NOW = {"$toLong": "$$NOW"}
 HOSTILE = {"$gt": ""}
@@ -40,7 +40,7 @@ def hostile_calls() -> list[tuple[str, Any]]:
         ("scope_before", lambda: filters.scope_before("k", bad)),
         ("of_tenant", lambda: filters.of_tenant(bad_tenant)),
         ("of_session", lambda: filters.of_session(bad)),
-        ("turns_before", lambda: filters.turns_before(bad, 1)),
+        ("turns_between", lambda: session_filters.turns_between(bad, 0, 1)),
         ("scopes_of", lambda: filters.scopes_of(TENANT, bad)),
         ("due_of", lambda: filters.due_of(TENANT, NOW, bad)),
         ("sessions_of", lambda: filters.sessions_of(Selection(TENANT, user_id=bad))),

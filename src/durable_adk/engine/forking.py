@@ -1,0 +1,318 @@
+"""Forks: a new session that shares the past of another one up to a cut.
+
+A fork is one inserted document. Of whole turns it names the sessions whose turns come first; made
+inside an execution it also says what its own first execution goes on with, and that execution is
+made from it, idempotently, by whoever touches it first. The source is only read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Sequence
+
+from durable_adk.engine.cuts import Cut, at_frontier, at_record
+from durable_adk.engine.ports import Store
+from durable_adk.errors import ConfigError, CorruptHistory, InputConflict, NotFound
+from durable_adk.model.activity import Payload, Record
+from durable_adk.model.execution import (
+    FAR,
+    Ancestor,
+    Execution,
+    ForkedExecution,
+    NextExecution,
+    SessionRecord,
+    Status,
+    StepDocument,
+    StepRef,
+)
+from durable_adk.model.identity import (
+    FencingToken,
+    SessionKey,
+    Tenant,
+    execution_key,
+    new_nonce,
+    new_run_id,
+    session_key,
+)
+from durable_adk.model.position import split_activity_id
+from durable_adk.model.wait import AnsweredWait, Frontier, frontier_id
+
+ArtifactsAt = Callable[
+    [Payload | None, Execution, Sequence[StepDocument], Sequence[Record]], Payload | None
+]
+"""The artifact versions inside an execution: those at its start, and what steps and records
+added. Implemented by the program."""
+
+
+class Forking:
+    """Makes forks, and the executions that forks inside an execution begin with."""
+
+    def __init__(self, store: Store, tenant: Tenant, artifacts_at: ArtifactsAt) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._artifacts_at = artifacts_at
+
+    async def fork(self, source: SessionKey, cut: Cut, *, session_id: str) -> SessionRecord:
+        """Make a fork of a session; with the same id and cut, find the one that was made.
+
+        Returns: its document. The execution of a fork inside an execution is made as well.
+
+        Raises:
+            NotFound: no such session, execution or activity; or it is being deleted.
+            ConfigError: the cut lies in another session, in what is not finished, or not answered.
+            InputConflict: the session id is taken by something else.
+        """
+        record = await self.session(source)
+        key = session_key(self._tenant, record.user_id, session_id)
+        digest = cut.digest(source)
+        made = await self._store.get_session(key)
+        if made is None:
+            new = await self._cut(record, cut)
+            made = await self._insert(new, key, session_id, digest)
+        if made.cut != digest:
+            raise InputConflict(
+                f"session {session_id!r}", "is there already, and is no fork at this cut"
+            )
+        if made.next is not None and made.next.made is not None:
+            await self.first_execution(made)
+        return made
+
+    async def session(self, key: SessionKey) -> SessionRecord:
+        """Raises: NotFound."""
+        record = await self._store.get_session(key)
+        if record is None or record.is_going:
+            raise NotFound("session", "there is no such session", "invoke() makes it.")
+        record.check_whole()
+        return record
+
+    async def _insert(
+        self, new: SessionRecord, key: SessionKey, session_id: str, digest: str
+    ) -> SessionRecord:
+        execution_id = str(uuid.uuid4())
+        following = NextExecution(
+            key=execution_key(self._tenant, execution_id),
+            execution_id=execution_id,
+            made=new.next.made if new.next else None,
+        )
+        record = SessionRecord(
+            key=key,
+            tenant=new.tenant,
+            user_id=new.user_id,
+            session_id=session_id,
+            state=new.state,
+            lineage=new.lineage,
+            next=following,
+            cut=digest,
+            artifacts=new.artifacts,
+        )
+        stored = await self._store.create_session(record)
+        if stored is None:  # a rival was faster
+            stored = await self.session(key)
+        try:  # whoever deletes the source looks for forks after its mark
+            await self.session(new.lineage[-1].key)
+        except NotFound:
+            await self._store.remove_session(key, ())
+            raise
+        return stored
+
+    # ---------------------------------------------------------------- where to cut
+
+    async def _cut(self, source: SessionRecord, cut: Cut) -> SessionRecord:
+        """The document of the fork, but for its own ids."""
+        inside = split_activity_id(cut.target)
+        if inside is not None:
+            execution = await self._own(source, inside[0])
+            return await self._cut_inside(source, execution, inside[1], cut)
+        if not cut.target:
+            latest = await self._store.latest_execution(source.key)
+            upto = source.base if latest is None else latest.turn - latest.is_active
+        else:
+            execution = await self._own(source, cut.target)
+            if cut.side == "after" and execution.is_active:
+                raise ConfigError(
+                    f"execution {cut.target!r}",
+                    f"is {execution.status.value}, and no whole turn yet",
+                    "Fork before it, or at one of its activities or waits.",
+                )
+            upto = execution.turn - (cut.side == "before")
+        return _fork_of(source, upto, await self._artifacts(source, upto), None)
+
+    async def _own(self, source: SessionRecord, execution_id: str) -> Execution:
+        """An execution of this very session.
+
+        Raises:
+            NotFound, ConfigError: there is none, or it belongs to another session.
+        """
+        found = await self._store.get_execution(execution_key(self._tenant, execution_id))
+        if found is None:
+            raise NotFound(f"execution {execution_id!r}", "there is no such execution")
+        if found.session_key != source.key:
+            if any(found.session_key == ancestor.key for ancestor in source.lineage):
+                raise ConfigError(
+                    f"execution {execution_id!r}",
+                    f"is a turn of session {found.session_id!r}, which this one was forked from",
+                    f"Fork session {found.session_id!r}.",
+                )
+            raise NotFound(
+                f"execution {execution_id!r}", f"is no turn of session {source.session_id!r}"
+            )
+        return found
+
+    async def _artifacts(self, source: SessionRecord, upto: int) -> Payload | None:
+        """The artifact versions after a turn of a session."""
+        history = await self._store.load_history(source.key, before=upto + 1, max_turns=1)
+        for turn in history.turns:
+            if turn.execution.turn > source.base:
+                return turn.steps[-1].artifacts
+        return source.artifacts
+
+    async def _cut_inside(
+        self, source: SessionRecord, execution: Execution, digest: str, cut: Cut
+    ) -> SessionRecord:
+        steps = await self._steps(execution)
+        records = await self._store.load_records(
+            execution.run, from_step=1, parents=execution.parents
+        )
+        waits = await self._waits_with(execution, digest)
+        if waits is not None:
+            made = at_frontier(execution, steps, *waits, cut)
+        else:
+            made = at_record(execution, steps, records, digest, cut)
+        end = made.parents[-1]
+        kept = [r for r in records if r.step == end.step and end.has(r)]
+        upto = execution.turn - 1
+        artifacts = self._artifacts_at(
+            await self._artifacts(source, upto),
+            execution,
+            [step for step in steps if step.step < end.step],
+            kept,
+        )
+        return _fork_of(source, upto, artifacts, made)
+
+    async def _steps(self, execution: Execution) -> tuple[StepDocument, ...]:
+        """Its committed steps, with the one that an open frontier ends."""
+        frontier = execution.frontier
+        if frontier is None:
+            return await self._store.load_steps(execution)
+        ended = StepRef(frontier.step, frontier.step_token)
+        return await self._store.load_steps(dataclasses.replace(execution, last_step=ended))
+
+    async def _waits_with(self, execution: Execution, digest: str) -> tuple[int, bool] | None:
+        """The step whose frontier has a wait, and whether that is answered whole."""
+        frontier = execution.frontier
+        if frontier is not None and frontier.place_of(digest) is not None:
+            return frontier.step, len(frontier.answers) == len(frontier.waits)
+        for step in range(execution.step, 0, -1):
+            run, owner = execution.answers_of(step)
+            if owner != execution.execution_id:
+                return None
+            answered = await self._store.load_waits(run, step=step)
+            if any(one.wait.digest == digest for one in answered):
+                return step, True
+        return None
+
+    # ---------------------------------------------------------------- the first execution
+
+    async def awaited(self, execution_id: str) -> Execution | None:
+        """The first execution of a fork by its id, made if it is not there yet.
+
+        None if there is no such fork, or its first message has to come.
+        """
+        record = await self._store.session_awaiting(execution_key(self._tenant, execution_id))
+        if record is None or record.next is None or record.next.made is None:
+            return None
+        return await self.first_execution(record)
+
+    async def first_execution(self, record: SessionRecord) -> Execution:
+        """The execution that a fork inside an execution begins with. Repeat: yes."""
+        following = record.next
+        if following is None or following.made is None:
+            raise ValueError(f"session {record.session_id!r} was not forked inside an execution")
+        there = await self._store.get_execution(following.key)
+        if there is not None:
+            return there
+        made = following.made
+        source = await self._store.get_execution(made.source)
+        if source is None:
+            raise CorruptHistory(
+                f"execution {following.execution_id!r}", "what it goes on from is missing"
+            )
+        frontier = await self._frontier(source, following.execution_id, made)
+        return await self._store.begin_forked(
+            Execution(
+                key=following.key,
+                execution_id=following.execution_id,
+                tenant=record.tenant,
+                user_id=record.user_id,
+                session_id=record.session_id,
+                session_key=record.key,
+                turn=record.base + 1,
+                run=new_run_id(),
+                invocation_id=source.invocation_id,
+                input=source.input,
+                input_digest=source.input_digest,
+                status=Status.QUEUED if frontier is None else Status.SUSPENDED,
+                token=FencingToken(0),
+                claim=None,
+                attempt=0,
+                step=made.step,
+                last_step=made.last_step,
+                frontier=frontier,
+                wake_at=_wake_at(frontier),
+                voided=made.voided,
+                version=source.version,
+                parents=made.parents,
+            ),
+            new_nonce(),
+        )
+
+    async def _frontier(
+        self, source: Execution, execution_id: str, made: ForkedExecution
+    ) -> Frontier | None:
+        ended, there = made.frontier, source.frontier
+        if ended is None:
+            return None
+        if there is not None and there.step == ended.step:
+            waits, answers = there.waits, dict(there.answers)
+        else:
+            run, _ = source.answers_of(ended.step)
+            recorded: tuple[AnsweredWait, ...] = await self._store.load_waits(run, step=ended.step)
+            waits = tuple(one.wait for one in recorded)
+            answers = {place: one.answer for place, one in enumerate(recorded)}
+        if not made.is_answered:
+            answers = {}
+        return Frontier(
+            id=frontier_id(execution_id, ended.step),
+            step=ended.step,
+            step_token=ended.token,
+            waits=waits,
+            open=len(waits) - len(answers),
+            rev=0,
+            answers=answers,
+        )
+
+
+def _fork_of(
+    source: SessionRecord, upto: int, artifacts: Payload | None, made: ForkedExecution | None
+) -> SessionRecord:
+    """What the document of a fork takes from its source."""
+    ancestor = Ancestor(key=source.key, session_id=source.session_id, upto=upto)
+    return SessionRecord(
+        key=source.key,
+        tenant=source.tenant,
+        user_id=source.user_id,
+        session_id=source.session_id,
+        state=source.state,
+        lineage=(*source.lineage, ancestor),
+        next=None if made is None else NextExecution(key=made.source, execution_id="", made=made),
+        artifacts=artifacts,
+    )
+
+
+def _wake_at(frontier: Frontier | None) -> int:
+    if frontier is None or not frontier.open:
+        return 0
+    places = (i for i in range(len(frontier.waits)) if i not in frontier.answers)
+    expiries = (frontier.waits[place].expires_at for place in places)
+    return min((at for at in expiries if at is not None), default=FAR)

@@ -1,0 +1,54 @@
+"""Deleting sessions: nothing that runs, and nothing that a fork stands on."""
+
+from __future__ import annotations
+
+from durable_adk.engine.ports import Store
+from durable_adk.engine.reads import committed_steps
+from durable_adk.errors import InputConflict, NotFound, SessionBusy
+from durable_adk.model.execution import Execution, Status
+from durable_adk.model.identity import Tenant, session_key
+
+
+async def delete_session(
+    store: Store, tenant: Tenant, user_id: str, session_id: str, *, now: int
+) -> None:
+    """Remove a session with its executions, records and artifacts.
+
+    What nobody runs goes with it: a suspended, queued or stuck execution is over. The user's
+    shared state stays. Cut off, the same call again finishes it.
+
+    Raises:
+        NotFound: there is no such session.
+        InputConflict: forks depend on it. Nothing was removed.
+        SessionBusy: an execution of it is running. Nothing was removed.
+    """
+    key = session_key(tenant, user_id, session_id)
+    record, runs = await store.get_session(key), await store.runs_of(key)
+    if record is None and not runs:
+        raise NotFound(f"session {session_id!r}", "there is no such session")
+    mark = await store.mark_going(key)
+    forks = await store.forks_of(key)
+    if forks:
+        await store.unmark_going(key, mark)
+        shown = ", ".join(repr(fork) for fork in forks[:5])
+        more = f" and {len(forks) - 5} more" if len(forks) > 5 else ""
+        raise InputConflict(
+            f"session {session_id!r}",
+            f"{shown}{more} were forked from it and depend on it",
+            "Delete those first.",
+        )
+    latest = await store.latest_execution(key)
+    if latest is not None and latest.status is Status.RUNNING and latest.wake_at > now:
+        await store.unmark_going(key, mark)
+        raise SessionBusy(session_id, execution_id=latest.execution_id, status=latest.status.value)
+    if latest is not None:
+        await _apply_shared(store, latest)
+    await store.delete_artifacts(tenant, user_id, session_id)
+    await store.remove_session(key, await store.runs_of(key))
+
+
+async def _apply_shared(store: Store, latest: Execution) -> None:
+    """What it wrote to shared state is committed, and stays."""
+    if latest.scopes_due:
+        steps = await committed_steps(store, latest)
+        await store.apply_scopes(latest, steps[-1])

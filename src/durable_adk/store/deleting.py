@@ -1,0 +1,109 @@
+"""Removing a session with everything that belongs to it.
+
+The mark comes first: a fork, or an attempt, that begins after it finds it. What was begun before
+is found by whoever deletes. Then everything below the session goes, and its document last, so
+that a deletion that was cut off can be begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from durable_adk.model.identity import Nonce, RunId, SessionKey, Tenant, new_nonce
+from durable_adk.model.store_results import Write
+from durable_adk.store import filters, session_filters
+from durable_adk.store.core import (
+    ACTIVITIES,
+    EXECUTIONS,
+    PAYLOADS,
+    SCOPES,
+    SESSIONS,
+    STEPS,
+    Part,
+    Session,
+)
+
+
+class Deleting(Part):
+    """Removals. None touches what another session could refer to: see ``forks_of``."""
+
+    async def forks_of(self, key: SessionKey) -> tuple[str, ...]:
+        """Ids of the sessions that have this one among their ancestors, oldest first."""
+        core = self._core
+
+        async def once(session: Session) -> tuple[str, ...]:
+            docs = await core.find(
+                session,
+                SESSIONS,
+                session_filters.forks_of(key),
+                sort=[("created_at", 1)],
+                fields={"session": 1},
+            )
+            return tuple(doc["session"] for doc in docs)
+
+        return await core.read(f"forks of session {key}", once)
+
+    async def mark_going(self, key: SessionKey) -> Nonce:
+        """Mark a session as being deleted. The mark is the caller's until it is taken back."""
+        nonce = new_nonce()
+        await self._update(filters.by_id(key), session_filters.going(nonce))
+        return nonce
+
+    async def unmark_going(self, key: SessionKey, mark: Nonce) -> None:
+        """Take a mark back, if it is still this one."""
+        await self._update(session_filters.going_as(key, mark), session_filters.going(None))
+
+    async def _update(self, found: filters.Filter, update: filters.Update) -> None:
+        core = self._core
+
+        async def put(session: Session) -> bool | None:
+            return await core.update_one(session, SESSIONS, found, update)
+
+        async def settle(_session: Session) -> bool:
+            return True  # it is not there, or not ours
+
+        await core.write(Write.DELETE, put, settle)
+
+    async def runs_of(self, key: SessionKey) -> tuple[RunId, ...]:
+        """The prefixes of all executions of a session, oldest first."""
+        core = self._core
+
+        async def once(session: Session) -> tuple[RunId, ...]:
+            docs = await core.find(
+                session,
+                EXECUTIONS,
+                filters.of_session(key),
+                sort=[("turn", 1)],
+                fields={"run": 1},
+            )
+            return tuple(RunId(doc["run"]) for doc in docs)
+
+        return await core.read(f"executions of session {key}", once)
+
+    async def remove_session(self, key: SessionKey, runs: Sequence[RunId]) -> None:
+        """Remove a session, its executions and what is recorded of them.
+
+        Repeat: yes; also after a part of it is gone.
+        """
+        for run in runs:
+            for name in (PAYLOADS, ACTIVITIES, STEPS):
+                await self._remove(name, filters.starting_with(f"{run}:"))
+        await self._remove(PAYLOADS, filters.starting_with(f"{key}:"))
+        await self._remove(EXECUTIONS, filters.of_session(key))
+        await self._remove(SESSIONS, filters.by_id(key))
+
+    async def remove_user_scopes(self, tenant: Tenant, user_id: str) -> None:
+        """Remove a user's shared state; not that of the app."""
+        await self._remove(SCOPES, filters.scopes_of_user(tenant, user_id))
+
+    async def _remove(self, name: str, found: filters.Filter) -> None:
+        core = self._core
+
+        async def put(session: Session) -> bool | None:
+            await core.collection(name).delete_many(found, session=session)
+            return True
+
+        async def settle(_session: Session) -> bool:
+            return True
+
+        await core.write(Write.DELETE, put, settle)

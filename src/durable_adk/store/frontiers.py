@@ -1,0 +1,34 @@
+"""A frontier as its execution holds it: contents and answers in chunks where they are large."""
+
+from __future__ import annotations
+
+from durable_adk.model.wait import Frontier, StoredAnswer
+from durable_adk.store.core import ANSWER_INLINE, FRONTIER_INLINE, Core
+from durable_adk.store.documents import Doc, contents_text, frontier_document
+from durable_adk.store.payloads import Envelope, part_nonce
+
+
+async def stored_frontier(core: Core, run: str, frontier: Frontier, nonce: str) -> Doc:
+    """The document of a frontier; its chunks are durable on return.
+
+    Repeat: with the same nonce, yes.
+    """
+    contents: Envelope | None = None
+    if sum(len(wait.content) for wait in frontier.waits) > FRONTIER_INLINE // 4:
+        text = contents_text(frontier)
+        contents_nonce = part_nonce(nonce, f"frontier {frontier.id}")
+        stored = await core.store(run, contents_nonce, text, inline_up_to=FRONTIER_INLINE)
+        contents = stored if isinstance(stored, dict) else None
+    answers = {
+        place: await stored_answer(core, run, frontier.id, place, answer)
+        for place, answer in frontier.answers.items()
+    }
+    return frontier_document(frontier, contents, answers)
+
+
+async def stored_answer(
+    core: Core, run: str, frontier_id: str, place: int, answer: StoredAnswer
+) -> Envelope:
+    """The envelope of an answer's value; the same for equal values, whoever stores it."""
+    nonce = part_nonce(f"{frontier_id}.{place}", answer.digest)
+    return await core.store(run, nonce, answer.value, inline_up_to=ANSWER_INLINE)

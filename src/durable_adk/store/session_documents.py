@@ -1,0 +1,110 @@
+"""Sessions as documents, and back: what they were forked from, and what a fork begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from durable_adk.model.execution import (
+    Ancestor,
+    ForkedExecution,
+    Imported,
+    NextExecution,
+    SessionRecord,
+)
+from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
+from durable_adk.store.documents import (
+    SCHEMA_VERSION,
+    Doc,
+    current,
+    parents_documents,
+    parents_from,
+    reading,
+    ref_document,
+    ref_from,
+)
+from durable_adk.store.payloads import Envelope, Texts
+
+SESSION_PAYLOADS: Final = ("state", "artifacts")
+"""The payloads of a session, by attribute and field."""
+
+
+def session_fields(session: SessionRecord, stored: Mapping[str, Envelope], nonce: str) -> Doc:
+    """Everything but the id and the time; ``stored`` has an envelope for each payload."""
+    fields: Doc = {
+        "v": SCHEMA_VERSION,
+        "ns": session.tenant.namespace,
+        "app": session.tenant.app,
+        "user": session.user_id,
+        "session": session.session_id,
+        "lineage": [
+            {"sk": one.key, "session": one.session_id, "upto": one.upto} for one in session.lineage
+        ],
+        "w": nonce,
+        **stored,
+    }
+    if session.next is not None:
+        fields["next"] = _next_document(session.next)
+    if session.cut:
+        fields["cut"] = session.cut
+    return fields
+
+
+def session_from(doc: Doc, texts: Texts) -> SessionRecord:
+    with reading("session", doc):
+        doc = current(doc)
+        return SessionRecord(
+            key=SessionKey(doc["_id"]),
+            tenant=Tenant(doc["ns"], doc["app"]),
+            user_id=doc["user"],
+            session_id=doc["session"],
+            state=texts.optional(doc.get("state")),
+            created_at=doc["created_at"],
+            lineage=tuple(
+                Ancestor(key=SessionKey(one["sk"]), session_id=one["session"], upto=one["upto"])
+                for one in doc["lineage"]
+            ),
+            next=None if doc.get("next") is None else _next_from(doc["next"]),
+            cut=doc.get("cut", ""),
+            artifacts=texts.optional(doc.get("artifacts")),
+            is_going=doc.get("going") is not None,
+            imported=None
+            if doc.get("import") is None
+            else Imported(digest=doc["import"]["digest"], is_whole=doc["import"]["whole"]),
+        )
+
+
+def session_envelopes(doc: Doc) -> Iterator[Envelope | None]:
+    return (doc.get(field) for field in SESSION_PAYLOADS)
+
+
+def _next_document(following: NextExecution) -> Doc:
+    doc: Doc = {"ek": following.key, "execution_id": following.execution_id}
+    made = following.made
+    if made is not None:
+        doc |= {
+            "source": made.source,
+            "parents": parents_documents(made.parents),
+            "step": made.step,
+            "voided": list(made.voided),
+        }
+        if made.last_step is not None:
+            doc["last_step"] = ref_document(made.last_step)
+        if made.frontier is not None:
+            doc |= {"frontier": ref_document(made.frontier), "answered": made.is_answered}
+    return doc
+
+
+def _next_from(doc: Doc) -> NextExecution:
+    made = None
+    if "source" in doc:
+        made = ForkedExecution(
+            source=ExecutionKey(doc["source"]),
+            parents=parents_from(doc),
+            step=doc["step"],
+            last_step=ref_from(doc.get("last_step")),
+            voided=tuple(doc["voided"]),
+            frontier=ref_from(doc.get("frontier")),
+            is_answered=doc.get("answered", False),
+        )
+    return NextExecution(key=ExecutionKey(doc["ek"]), execution_id=doc["execution_id"], made=made)

@@ -1,0 +1,35 @@
+"""Filters and updates of session documents beyond their insert: forks, imports, deletion."""
+
+from __future__ import annotations
+
+from durable_adk.store.filters import Filter, Update, by_id, text
+
+
+def forks_of(session_key: str) -> Filter:
+    """The sessions that have this one among their ancestors."""
+    return {"lineage.sk": text("session key", session_key)}
+
+
+def going(mark: str | None) -> Update:
+    """A session that is being deleted; None: it is not."""
+    return {"$set": {"going": mark}}
+
+
+def going_as(session_key: str, mark: str) -> Filter:
+    return {**by_id(session_key), "going": text("mark", mark)}
+
+
+def imported_as(session_key: str, digest: str) -> Filter:
+    return {**by_id(session_key), "import.digest": text("digest", digest)}
+
+
+def awaiting(execution_key: str) -> Filter:
+    """The fork whose first execution this is."""
+    return {"next.ek": text("execution key", execution_key)}
+
+
+IMPORTED: Update = {"$set": {"import.whole": True}}
+
+
+def turns_between(session_key: str, after: int, before: int) -> Filter:
+    return {"sk": text("session key", session_key), "turn": {"$gt": after, "$lt": before}}

@@ -1,0 +1,575 @@
+"""``app.sessions.fork``: where it cuts, what it keeps, and that the source does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.tools.function_tool import FunctionTool
+from google.genai import types
+from pymongo import AsyncMongoClient
+
+from durable_adk import App, ConfigError, InputConflict, NotFound, SessionBusy, WaitClosed
+from durable_adk.adk.recorded import uuid4
+from durable_adk.testing import FaultPlan, ScriptedModel, calls, memory_client, says
+from tests.sessions.desk import Ledger, desk, documents, new_documents, shown
+
+ON: dict[str, Any] = {
+    "features": {"durable_workflow": True},
+    "retry": {"backoff": "10ms", "backoff_max": "20ms"},
+    "shutdown": {"grace": 0},
+}
+YES = {"confirmed": True}
+NO = {"confirmed": False}
+
+
+class Place:
+    """An App with its database, and the ledger of its tools."""
+
+    def __init__(self, client: Any, database: str) -> None:
+        self.client, self.name = client, database
+        self.database = client[database]
+        self.ledger: Ledger = []
+        self.apps: list[App] = []
+        self.app = self.make()
+
+    def make(self, root: Any = None, **given: Any) -> App:
+        given = {"config": ON, "mongodb": self.client, "database": self.name, **given}
+        self.apps.append(App("forks", root_agent=root or desk(self.ledger), **given))
+        return self.apps[-1]
+
+    async def say(self, session_id: str, message: str, **given: Any) -> Any:
+        return await self.app.invoke(user_id="u", session_id=session_id, message=message, **given)
+
+    async def answer(self, outcome: Any, *values: Any) -> Any:
+        waits = [wait.id for wait in outcome.waits]
+        return await self.app.resume(outcome.execution_id, dict(zip(waits, values, strict=True)))
+
+    async def events(self, session_id: str) -> list[dict[str, Any]]:
+        return shown(await self.app.sessions.events("u", session_id))
+
+    async def state(self, session_id: str) -> Any:
+        return (await self.app.sessions.get("u", session_id)).state
+
+    async def outcome(self, fork: Any) -> Any:
+        return await self.app.executions.outcome(fork.execution_id)
+
+
+class ByRunner(Place):
+    """The same, told and answered through ``app.runner``."""
+
+    async def say(self, session_id: str, message: str, **given: Any) -> Any:
+        content = types.Content(role="user", parts=[types.Part(text=message)])
+        where = {"user_id": "u", "session_id": session_id}
+        invocation_id = given.get("execution_id")
+        async for event in self.app.runner.run_async(
+            **where, new_message=content, invocation_id=invocation_id
+        ):
+            invocation_id = event.invocation_id
+        return await self.app.executions.outcome(invocation_id)
+
+    async def answer(self, outcome: Any, *values: Any) -> Any:
+        parts = [
+            types.Part(
+                function_response=types.FunctionResponse(
+                    id=wait.id, name="adk_request_confirmation", response=value
+                )
+            )
+            for wait, value in zip(outcome.waits, values, strict=True)
+        ]
+        async for _ in self.app.runner.run_async(
+            user_id="u",
+            session_id=outcome.session_id,
+            new_message=types.Content(role="user", parts=parts),
+        ):
+            pass
+        return await self.app.executions.outcome(outcome.execution_id)
+
+
+@contextlib.asynccontextmanager
+async def placed(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    """A place of the kind that a fixture's parameter names; it is cleared at the end."""
+    if request.param == "mongod":
+        client: Any = AsyncMongoClient(request.getfixturevalue("replica_set_uri"))
+        found = Place(client, f"{request.getfixturevalue('database')}_{uuid.uuid4().hex[:8]}")
+    else:
+        client = memory_client()
+        found = (ByRunner if request.param == "runner" else Place)(client, "forks")
+    yield found
+    for app in found.apps:
+        await app.close()
+    if request.param == "mongod":
+        await client.drop_database(found.name)
+        await client.close()
+
+
+@pytest.fixture(params=["memory", "mongod", "runner"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    async with placed(request) as found:
+        yield found
+
+
+# ---------------------------------------------------------------- whole turns (S4)
+
+
+async def test_a_fork_before_a_turn_has_the_events_and_the_state_at_the_cut(place: Place) -> None:
+    await place.app.sessions.create("u", "s", {"lang": "de", "mood": "good"})
+    await place.say("s", "note mood fine")
+    second = await place.say("s", "note colour red")
+
+    fork = await place.app.sessions.fork("u", "s", before=second.execution_id)
+
+    assert await place.state(fork.session_id) == {"lang": "de", "mood": "fine"}
+    both = await place.app.sessions.events("u", "s")
+    assert await place.app.sessions.events("u", fork.session_id) == both[:4]
+    newest = await place.app.sessions.events("u", fork.session_id, num_recent_events=2)
+    assert newest == both[2:4]
+    assert await place.state("s") == {"lang": "de", "mood": "fine", "colour": "red"}
+
+
+async def test_the_first_message_to_a_fork_is_its_pending_execution(place: Place) -> None:
+    await place.say("s", "one")
+    second = await place.say("s", "two")
+    fork = await place.app.sessions.fork("u", "s", before=second.execution_id)
+    pending = await place.app.executions.get(fork.execution_id)
+
+    assert (pending.status, pending.turn) == ("pending", 2)
+    with pytest.raises(InputConflict, match=fork.execution_id):
+        await place.say(fork.session_id, "three", execution_id="another")
+    out = await place.say(fork.session_id, "three")
+
+    assert (out.execution_id, out.session_id) == (fork.execution_id, fork.session_id)
+    assert out.response == "heard one | heard one | three"
+    assert (await place.app.executions.get(fork.execution_id)).status == "completed"
+    again = await place.say(fork.session_id, "three", execution_id=fork.execution_id)
+    assert again.events == out.events
+    following = await place.say(fork.session_id, "four")
+    assert following.execution_id != fork.execution_id
+    assert "four" in (following.response or "")
+
+
+async def test_two_messages_at_once_to_a_fork_are_two_turns_or_one_is_refused(
+    place: Place,
+) -> None:
+    await place.say("s", "one")
+    fork = await place.app.sessions.fork("u", "s")
+
+    outs = await asyncio.gather(
+        place.say(fork.session_id, "left"),
+        place.say(fork.session_id, "right"),
+        return_exceptions=True,
+    )
+
+    ran = [out for out in outs if not isinstance(out, BaseException)]
+    refused = [out for out in outs if isinstance(out, BaseException)]
+    assert all(isinstance(error, SessionBusy) for error in refused), refused
+    assert fork.execution_id in {out.execution_id for out in ran}
+    assert len({out.execution_id for out in ran}) == len(ran)
+
+
+async def test_a_fork_is_one_document_and_the_source_does_not_change(place: Place) -> None:
+    for number in range(3):
+        out = await place.say("s", f"note k{number} v")
+    before = await documents(place.database)
+
+    await place.app.sessions.fork("u", "s", before=out.execution_id)
+
+    added = new_documents(before, await documents(place.database))
+    assert added == ["durable_sessions"]
+
+
+async def test_forks_of_forks_share_the_turns_of_all_their_ancestors(place: Place) -> None:
+    for text in ("a1", "a2", "a3"):
+        last = await place.say("a", text)
+    b = await place.app.sessions.fork("u", "a", before=last.execution_id)
+    b1 = await place.say(b.session_id, "b1")
+    b2 = await place.say(b.session_id, "b2")
+    c = await place.app.sessions.fork("u", b.session_id, after=b1.execution_id)
+    out = await place.say(c.session_id, "c1")
+
+    told = [e for e in await place.app.sessions.events("u", c.session_id) if e.author == "user"]
+    assert [e.content.parts[0].text for e in told] == ["a1", "a2", "b1", "c1"]
+    assert all(text in out.response for text in ("a1", "a2", "b1", "c1"))
+    assert not any(text in out.response for text in ("a3", "b2"))
+    with pytest.raises(ConfigError, match="Fork session 'a'"):
+        await place.app.sessions.fork("u", c.session_id, before=last.execution_id)
+    with pytest.raises(NotFound, match="no turn of session"):
+        await place.app.sessions.fork("u", "a", before=b2.execution_id)
+    turns = [e.invocation_id for e in await place.app.sessions.events("u", c.session_id)]
+    assert b2.execution_id not in turns
+    assert turns[-1] == c.execution_id
+
+
+async def test_a_fork_before_the_first_turn_has_the_initial_state_only(place: Place) -> None:
+    await place.app.sessions.create("u", "s", {"lang": "de"})
+    first = await place.say("s", "note lang fr")
+    fork = await place.app.sessions.fork("u", "s", before=first.execution_id)
+
+    assert await place.state(fork.session_id) == {"lang": "de"}
+    assert await place.events(fork.session_id) == []
+    out = await place.say(fork.session_id, "hello")
+    assert out.response == "heard hello"
+
+
+async def test_a_session_that_waits_is_forked_at_its_finished_turns(place: Place) -> None:
+    await place.say("s", "one")
+    waiting = await place.say("s", "pay 5")
+    fork = await place.app.sessions.fork("u", "s")
+
+    assert len(await place.events(fork.session_id)) == 2
+    with pytest.raises(ConfigError, match="is suspended"):
+        await place.app.sessions.fork("u", "s", after=waiting.execution_id)
+    assert (await place.say(fork.session_id, "two")).status == "completed"
+    assert (await place.answer(waiting, YES)).status == "completed"
+
+
+# ---------------------------------------------------------------- frontiers (S5, S6)
+
+
+async def test_a_fork_before_the_answers_asks_again_and_one_after_them_keeps_them(
+    place: Place,
+) -> None:
+    waiting = await place.say("s", "pay 5 6")
+    source = await place.answer(waiting, YES, NO)
+    recorded = await place.app.executions.activities(source.execution_id)
+    everything = await documents(place.database)
+
+    asks = await place.app.sessions.fork("u", "s", before=waiting.waits[1].id)
+    keeps = await place.app.sessions.fork("u", "s", after=waiting.waits[0].id)
+
+    added = new_documents(everything, await documents(place.database))
+    assert added == ["durable_executions"] * 2 + ["durable_sessions"] * 2
+    again = await place.outcome(asks)
+    assert again.status == "suspended"
+    assert [w.tool_call.args for w in again.waits] == [{"cents": 5}, {"cents": 6}]
+    assert [w.id.split("~")[0] for w in again.waits] == [asks.execution_id] * 2
+    assert [w.id.split("~")[1] for w in again.waits] == [w.id.split("~")[1] for w in waiting.waits]
+    refused = await place.answer(again, NO, NO)
+    assert "{'paid'" not in (refused.response or "")
+    kept = await place.app.resume(keeps.execution_id)
+    assert kept.response == source.response
+    assert [row[:2] for row in place.ledger] == [("pay", 5), ("pay", 5)]
+    keys = [row[2] for row in place.ledger]
+    assert keys[0].startswith(source.execution_id)
+    assert keys[1].startswith(keeps.execution_id)
+    model = recorded[0]
+    for out in (refused, kept):
+        found = await place.app.executions.activities(out.execution_id)
+        assert found[0] == model
+    assert await place.app.executions.activities(source.execution_id) == recorded
+
+
+async def test_a_waiting_execution_is_forked_and_both_are_answered_differently(
+    place: Place,
+) -> None:
+    waiting = await place.say("s", "pay 5")
+    fork = await place.app.sessions.fork("u", "s", before=waiting.waits[0].id)
+    with pytest.raises(ConfigError, match="not every wait of its frontier is answered"):
+        await place.app.sessions.fork("u", "s", after=waiting.waits[0].id)
+    asked = await place.outcome(fork)
+
+    no = await place.answer(asked, NO)
+    yes = await place.answer(waiting, YES)
+
+    assert [row[:2] for row in place.ledger] == [("pay", 5)]
+    assert await place.state("s") == {"paid": 5}
+    assert await place.state(fork.session_id) == {}
+    assert no.execution_id != yes.execution_id
+    with pytest.raises(SessionBusy, match="is suspended"):
+        busy = await place.app.sessions.fork("u", "s", before=waiting.waits[0].id)
+        await place.say(busy.session_id, "and now?")
+
+
+async def test_answers_after_a_cancel_are_stale_in_the_source_and_count_in_the_fork(
+    place: Place,
+) -> None:
+    waiting = await place.say("s", "pay 5")
+    fork = await place.app.sessions.fork("u", "s", before=waiting.waits[0].id)
+    await place.app.cancel(waiting.execution_id, "changed my mind")
+
+    with pytest.raises(WaitClosed, match="changed my mind"):
+        await place.answer(waiting, YES)
+    out = await place.answer(await place.outcome(fork), YES)
+
+    assert out.status == "completed"
+    assert len(place.ledger) == 1
+
+
+async def test_an_execution_with_two_frontiers_is_cut_at_each(place: Place) -> None:
+    def gate(value: str) -> str:
+        """Do something behind a confirmation."""
+        place.ledger.append(("gate", value))
+        return value
+
+    agent = LlmAgent(
+        name="gates",
+        model=ScriptedModel(
+            script=[
+                calls(("gate", {"value": "first"})),
+                calls(("gate", {"value": "second"})),
+                says("both"),
+            ]
+        ),
+        tools=[FunctionTool(gate, require_confirmation=True)],
+    )
+    app = place.app = place.make(agent)
+    one = await place.say("s", "go")
+    two = await place.answer(one, YES)
+    end = await place.answer(two, YES)
+    assert end.response == "both"
+
+    first = await app.sessions.fork("u", "s", before=one.waits[0].id)
+    second = await app.sessions.fork("u", "s", before=two.waits[0].id)
+    kept = await app.sessions.fork("u", "s", after=two.waits[0].id)
+
+    again = await place.answer(await place.outcome(first), YES)
+    assert again.status == "suspended"
+    nested = await app.sessions.fork("u", first.session_id, before=again.waits[0].id)
+    for asked in (again, await place.outcome(second), await place.outcome(nested)):
+        done = await place.answer(asked, YES)
+        assert done.response == "both"
+        assert shown(done.events) == shown(end.events)
+    assert shown((await app.resume(kept.execution_id)).events) == shown(end.events)
+    assert [row[1] for row in place.ledger].count("first") == 2
+    assert [row[1] for row in place.ledger].count("second") == 5
+
+
+# ---------------------------------------------------------------- records
+
+
+async def test_a_fork_at_any_record_ends_as_the_source_did(place: Place) -> None:
+    """Kept are exactly the records up to the cut; what follows runs, under ids of its own."""
+    waiting = await place.say("s", "pay 5 6")
+    source = await place.answer(waiting, YES, YES)
+    for mode in ("restore", "walk"):
+        app = place.app = place.make(config={**ON, "replay": {"mode": mode}})
+        for activity in await app.executions.activities(source.execution_id):
+            if activity.kind == "wait":
+                continue
+            for side in ("before", "after"):
+                fork = await app.sessions.fork("u", "s", **{side: activity.id})
+                out = await app.resume(fork.execution_id) if False else None
+                await app.recover()
+                out = await place.outcome(fork)
+                if out.status == "suspended":
+                    out = await place.answer(out, YES, YES)
+                assert out.status == "completed", (mode, side, activity)
+                assert shown(out.events) == shown(source.events)
+                kept = [
+                    a.id
+                    for a in await app.executions.activities(fork.execution_id)
+                    if a.id.startswith(source.execution_id)
+                ]
+                assert (activity.id in kept) == (side == "after")
+    assert await place.state("s") == {"paid": 11}
+
+
+async def test_a_failure_that_was_tried_again_is_not_what_a_fork_keeps(place: Place) -> None:
+    def flaky(value: str) -> str:
+        """Fail once."""
+        place.ledger.append(value)
+        if len(place.ledger) == 1:
+            raise ConnectionError("not now")
+        return "done"
+
+    app = place.app = place.make(desk(place.ledger, flaky))
+    out = await app.invoke(user_id="u", session_id="s", message="do flaky x")
+    assert out.status == "queued"
+    (out,) = await app.recover()
+    model, tool, _end = await app.executions.activities(out.execution_id)
+    assert place.ledger == ["x", "x"]
+
+    kept = await app.sessions.fork("u", "s", after=tool.id)
+    again = await app.sessions.fork("u", "s", after=model.id)
+    done = {each.session_id: each for each in await app.recover()}
+
+    assert [done[f.session_id].response for f in (kept, again)] == [out.response] * 2
+    assert place.ledger == ["x", "x", "x"]
+
+
+async def test_what_a_kept_part_drew_is_drawn_again_and_what_follows_is_new(
+    place: Place,
+) -> None:
+    drawn: list[tuple[str, str]] = []
+
+    async def order(value: str) -> str:
+        """Order something under a number of one's own."""
+        from durable_adk import step
+
+        first = str(uuid4())
+        await step("reserve", drawn.append, ("reserve", first))
+        await step("charge", drawn.append, ("charge", str(uuid4())))
+        return first
+
+    place.app = place.make(desk(place.ledger, order))
+    source = await place.say("s", "do order x")
+    steps = [
+        a for a in await place.app.executions.activities(source.execution_id) if a.kind == "step"
+    ]
+    assert [a.name for a in steps] == ["reserve", "charge"]
+
+    fork = await place.app.sessions.fork("u", "s", after=steps[0].id)
+    await place.app.recover()
+    out = await place.outcome(fork)
+
+    assert out.status == "completed", out.error
+    assert [what for what, _number in drawn] == ["reserve", "charge", "charge"]
+    assert drawn[1][1] != drawn[2][1]
+
+
+# ---------------------------------------------------------------- idempotence and faults
+
+
+async def test_the_same_key_makes_the_same_fork_once(place: Place) -> None:
+    first = await place.say("s", "one")
+    await place.say("s", "two")
+
+    forks = await asyncio.gather(
+        *(
+            place.app.sessions.fork("u", "s", after=first.execution_id, idempotency_key="k")
+            for _ in range(5)
+        )
+    )
+
+    assert len(set(forks)) == 1
+    assert await place.database["durable_sessions"].count_documents({}) == 2
+    other = await place.app.sessions.fork(
+        "u", "s", after=first.execution_id, idempotency_key="other"
+    )
+    assert other != forks[0]
+    with pytest.raises(InputConflict, match="no fork at this cut"):
+        await place.app.sessions.fork("u", "s", idempotency_key="k")
+
+
+@pytest.mark.parametrize("point", ["before session", "after session", "before begin"])
+async def test_a_fork_that_was_cut_off_is_finished_by_the_next_call(
+    place: Place, point: str
+) -> None:
+    waiting = await place.say("s", "pay 5")
+    plan = FaultPlan().fail(point, _Died())
+    dying = place.make(faults=plan)
+    given = {"before": waiting.waits[0].id, "idempotency_key": "k"}
+    with pytest.raises(_Died):
+        await dying.sessions.fork("u", "s", **given)
+    plan.assert_all_struck()
+
+    fork = await place.app.sessions.fork("u", "s", **given)
+
+    out = await place.answer(await place.outcome(fork), YES)
+    assert out.status == "completed"
+    assert await place.database["durable_sessions"].count_documents({}) == 2
+
+
+async def test_the_execution_of_a_fork_is_made_by_whoever_touches_it_first(place: Place) -> None:
+    waiting = await place.say("s", "pay 5")
+    dying = place.make(faults=FaultPlan().fail("before begin", _Died()))
+    with pytest.raises(_Died):
+        await dying.sessions.fork("u", "s", before=waiting.waits[0].id)
+    made = await place.database["durable_sessions"].find_one({"next": {"$exists": True}})
+
+    with pytest.raises(SessionBusy, match="is suspended") as refused:
+        await place.say(made["session"], "hello?")
+
+    assert refused.value.execution_id == made["next"]["execution_id"]
+    out = await place.app.executions.outcome(made["next"]["execution_id"])
+    assert (await place.answer(out, YES)).status == "completed"
+
+
+class _Died(BaseException):
+    """The process is gone, as far as the code after it can tell."""
+
+
+async def test_a_transfer_in_a_later_turn_is_not_in_the_fork(place: Place) -> None:
+    """S7: the root answers."""
+
+    def reply(request: Any, _batch: int) -> Any:
+        last = (request.contents[-1].parts or [])[0]
+        if last.text == "go over":
+            return calls(("transfer_to_agent", {"agent_name": "helper"}))
+        return says("the root")
+
+    helper = LlmAgent(name="helper", model=ScriptedModel(script=[says("the helper")]))
+    root = LlmAgent(name="root", model=ScriptedModel(script=reply), sub_agents=[helper])
+    place.app = place.make(root)
+    await place.say("s", "hello")
+    second = await place.say("s", "go over")
+    assert (await place.say("s", "who is there?")).response == "the helper"
+
+    fork = await place.app.sessions.fork("u", "s", before=second.execution_id)
+
+    assert (await place.say(fork.session_id, "who is there?")).response == "the root"
+
+
+# ---------------------------------------------------------------- deleting
+
+
+async def test_a_session_that_forks_depend_on_is_not_deleted(place: Place) -> None:
+    first = await place.say("s", "one")
+    fork = await place.app.sessions.fork("u", "s", after=first.execution_id)
+    with pytest.raises(InputConflict, match=fork.session_id):
+        await place.app.sessions.delete("u", "s")
+    assert (await place.say("s", "two")).status == "completed"
+
+    await place.app.sessions.delete("u", fork.session_id)
+    await place.app.sessions.delete("u", "s")
+
+    left = await documents(place.database)
+    assert left == {}
+    with pytest.raises(NotFound):
+        await place.app.sessions.delete("u", "s")
+
+
+async def test_deleting_a_user_takes_forks_and_shared_state_with_it(place: Place) -> None:
+    first = await place.say("s", "note user:name Ada")
+    await place.app.sessions.fork("u", "s", after=first.execution_id)
+    await place.say("other", "pay 5")
+    await place.app.invoke(user_id="v", session_id="s", message="hello")
+
+    assert await place.app.sessions.delete_user("u") == 3
+
+    left = await documents(place.database)
+    assert {key for key in left if b"Ada" in left[key]} == set()
+    assert (await place.app.sessions.get("v", "s")).user_id == "v"
+    assert [s.user_id for s in await place.app.sessions.list()] == ["v"]
+
+
+async def test_a_running_session_is_not_deleted(place: Place) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(value: str) -> str:
+        """Take a while."""
+        started.set()
+        await go_on.wait()
+        return value
+
+    place.app = place.make(desk(place.ledger, slow))
+    running = asyncio.create_task(place.say("s", "do slow x"))
+    await started.wait()
+
+    with pytest.raises(SessionBusy, match="running"):
+        await place.app.sessions.delete("u", "s")
+
+    go_on.set()
+    assert (await running).status == "completed"
+    await place.app.sessions.delete("u", "s")
+
+
+async def test_a_session_that_is_being_deleted_is_not_forked_nor_invoked(place: Place) -> None:
+    await place.say("s", "one")
+    dying = place.make(faults=FaultPlan().fail("before delete", _Died(), at=2))
+    with pytest.raises(_Died):
+        await dying.sessions.delete("u", "s")
+
+    with pytest.raises(NotFound):
+        await place.app.sessions.fork("u", "s")
+    out = await place.app.invoke(user_id="u", session_id="s", message="two")
+    assert out.status == "queued"
+    assert "is being deleted" in out.error.message
+
+    await place.app.sessions.delete("u", "s")
+    assert await documents(place.database) == {}
