@@ -1,6 +1,6 @@
 """What durability costs, as ratios measured in one run against one mongod.
 
-    scripts/bench.sh [calls] [throughput] [resume] [bytes] [frontier]
+    scripts/bench.sh [calls] [throughput] [resume] [bytes] [frontier] [fork]
 
 Each figure is printed beside its budget. The comparison is plain ADK with its in-memory
 sessions; the unit is one raw majority and journaled ``insert_one`` of a record's size. Runs of
@@ -20,8 +20,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.adk.agents import LlmAgent
+from google.adk.events import Event, EventActions
 from google.adk.runners import Runner
-from google.adk.sessions import InMemorySessionService
+from google.adk.sessions import InMemorySessionService, Session
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.genai import types
@@ -236,12 +237,84 @@ async def bench_frontier() -> None:
     report("frontier of 10 waits", f"{len(commit)} writes", "<= 2 writes", met=len(commit) <= 2)
 
 
+def conversation(turns: int) -> Session:
+    """A session of so many turns, as ADK's services would give it."""
+    events = []
+    for turn in range(turns):
+        for place, author in enumerate(("user", "worker")):
+            content = types.Content(role="model", parts=[types.Part(text=f"{turn} {WORD}")])
+            if author == "user":
+                content.role = "user"
+            events.append(
+                Event(
+                    id=f"e{turn}.{place}",
+                    invocation_id=f"fork-{turns}-{turn}",
+                    author=author,
+                    timestamp=1_700_000_000.0 + turn + place / 2,
+                    content=content,
+                    actions=EventActions(state_delta={"turn": turn}),
+                )
+            )
+    return Session(
+        id=f"with-{turns}", app_name="bench", user_id="u", state={"turn": turns - 1}, events=events
+    )
+
+
+async def bench_fork() -> None:
+    """Time and bytes of forking a session in its middle and at its end, by its length."""
+    lengths, rounds = (10, 200, 2_000), 40
+    client: AsyncMongoClient[Any] = AsyncMongoClient(os.environ["MONGODB_URI"])
+    taken: dict[int, list[float]] = {turns: [] for turns in lengths}
+    sizes: dict[int, set[int]] = {turns: set() for turns in lengths}
+    async with client, durable(agent(1)) as app:
+        database = client[DATABASE]
+        for turns in lengths:
+            await app.sessions.import_(conversation(turns))
+        before = await _counts(database)
+        for number in range(rounds):
+            for turns in lengths:  # one after the other: machines drift
+                cut = f"fork-{turns}-{turns // 2}" if number % 2 else None
+                began = time.perf_counter()
+                made = await app.sessions.fork("u", f"with-{turns}", before=cut)
+                taken[turns].append(time.perf_counter() - began)
+                (row,) = await (
+                    await database["durable_sessions"].aggregate(
+                        [
+                            {"$match": {"session": made.session_id}},
+                            {"$project": {"b": {"$bsonSize": "$$ROOT"}}},
+                        ]
+                    )
+                ).to_list()
+                sizes[turns].add(row["b"])
+        after = await _counts(database)
+    added = {name: after[name] - before.get(name, 0) for name in after}
+    added = {name: count for name, count in added.items() if count}
+    forks = rounds * len(lengths)
+    only = added == {"durable_sessions": forks}
+    report("documents of a fork", f"{added} for {forks}", "one session document", met=only)
+    first = statistics.median(taken[lengths[0]])
+    for turns in lengths:
+        median = statistics.median(taken[turns])
+        report(
+            f"fork of a session with {turns} turns",
+            f"{median * 1000:.2f} ms, {max(sizes[turns])} B",
+            "<= 1.5 x that of 10 turns",
+            met=median <= 1.5 * first and max(sizes[turns]) <= 1.5 * max(sizes[lengths[0]]),
+        )
+
+
+async def _counts(database: Any) -> dict[str, int]:
+    names = [name for name in await database.list_collection_names() if name.startswith("durable_")]
+    return {name: await database[name].count_documents({}) for name in names}
+
+
 BENCHES = {
     "calls": bench_calls,
     "throughput": bench_throughput,
     "resume": bench_resume,
     "bytes": bench_bytes,
     "frontier": bench_frontier,
+    "fork": bench_fork,
 }
 
 

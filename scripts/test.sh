@@ -23,8 +23,8 @@ both_halves() {
     for folder in tests/*/; do
         case "$folder" in
             tests/support/ | tests/__pycache__/) ;;
-            tests/app/ | tests/conformance/ | tests/protocol/ | tests/servers/ | tests/shapes/ | \
-                tests/typing/ | tests/unit/) first+=("$folder") ;;
+            tests/app/ | tests/conformance/ | tests/protocol/ | tests/servers/ | tests/sessions/ | \
+                tests/shapes/ | tests/typing/ | tests/unit/) first+=("$folder") ;;
             *) second+=("$folder") ;;
         esac
     done

@@ -13,7 +13,8 @@ import mongomock_motor
 
 from durable_adk.engine.ports import Store
 from durable_adk.engine.program import Play, Quiet
-from durable_adk.engine.service import Engine, Request
+from durable_adk.engine.requests import Request
+from durable_adk.engine.service import Engine
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.model.activity import Kind, Record
 from durable_adk.model.codec import decode, encode
