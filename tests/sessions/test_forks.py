@@ -10,11 +10,22 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.events import RequestInput
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import START, Workflow
 from google.genai import types
 from pymongo import AsyncMongoClient
 
-from durable_adk import App, ConfigError, InputConflict, NotFound, SessionBusy, WaitClosed
+from durable_adk import (
+    App,
+    ConfigError,
+    InputConflict,
+    NotFound,
+    SessionBusy,
+    WaitClosed,
+    current_activity_id,
+    durable_tool,
+)
 from durable_adk.adk.recorded import uuid4
 from durable_adk.testing import FaultPlan, ScriptedModel, calls, memory_client, says
 from tests.sessions.desk import Ledger, desk, documents, new_documents, shown
@@ -249,7 +260,9 @@ async def test_a_fork_before_the_answers_asks_again_and_one_after_them_keeps_the
     assert [w.tool_call.args for w in again.waits] == [{"cents": 5}, {"cents": 6}]
     assert [w.id.split("~")[0] for w in again.waits] == [asks.execution_id] * 2
     assert [w.id.split("~")[1] for w in again.waits] == [w.id.split("~")[1] for w in waiting.waits]
+    assert {event.invocation_id for event in again.events} == {source.execution_id}
     refused = await place.answer(again, NO, NO)
+    assert {event.invocation_id for event in refused.events} == {source.execution_id}
     assert "{'paid'" not in (refused.response or "")
     kept = await place.app.resume(keeps.execution_id)
     assert kept.response == source.response
@@ -300,24 +313,52 @@ async def test_answers_after_a_cancel_are_stale_in_the_source_and_count_in_the_f
     assert len(place.ledger) == 1
 
 
-async def test_an_execution_with_two_frontiers_is_cut_at_each(place: Place) -> None:
+def gates(ledger: Ledger) -> LlmAgent:
+    """Asks twice, one after the other."""
+
     def gate(value: str) -> str:
         """Do something behind a confirmation."""
-        place.ledger.append(("gate", value))
+        ledger.append(("gate", value))
         return value
 
-    agent = LlmAgent(
+    script = [
+        calls(("gate", {"value": "first"})),
+        calls(("gate", {"value": "second"})),
+        says("both"),
+    ]
+    return LlmAgent(
         name="gates",
-        model=ScriptedModel(
-            script=[
-                calls(("gate", {"value": "first"})),
-                calls(("gate", {"value": "second"})),
-                says("both"),
-            ]
-        ),
+        model=ScriptedModel(script=script),
         tools=[FunctionTool(gate, require_confirmation=True)],
     )
-    app = place.app = place.make(agent)
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_a_fork_stands_on_its_own_answers_and_not_on_those_of_the_source(
+    place: Place, mode: str
+) -> None:
+    place.app = place.make(gates(place.ledger), config={**ON, "replay": {"mode": mode}})
+    one = await place.say("s", "go")
+    await place.answer(await place.answer(one, YES), YES)
+    other = await place.say("t", "go")
+    straight = await place.answer(await place.answer(other, NO), YES)
+    place.ledger.clear()
+
+    fork = await place.app.sessions.fork("u", "s", before=one.waits[0].id)
+    again = await place.answer(await place.outcome(fork), NO)
+    nested = await place.app.sessions.fork("u", fork.session_id, before=again.waits[0].id)
+    for asked in (again, await place.outcome(nested)):
+        done = await place.answer(asked, YES)
+        assert shown(done.events) == shown(straight.events)
+        answered = await place.app.executions.activities(done.execution_id)
+        assert [a.status for a in answered if a.kind == "wait"] == ["denied", "completed"]
+    assert place.ledger == [("gate", "second"), ("gate", "second")]
+    next_turn = await place.say(fork.session_id, "and again")
+    assert next_turn.status == "suspended" or next_turn.response == "both"
+
+
+async def test_an_execution_with_two_frontiers_is_cut_at_each(place: Place) -> None:
+    app = place.app = place.make(gates(place.ledger))
     one = await place.say("s", "go")
     two = await place.answer(one, YES)
     end = await place.answer(two, YES)
@@ -380,6 +421,7 @@ async def test_a_failure_that_was_tried_again_is_not_what_a_fork_keeps(place: Pl
     app = place.app = place.make(desk(place.ledger, flaky))
     out = await app.invoke(user_id="u", session_id="s", message="do flaky x")
     assert out.status == "queued"
+    await app.retry(out.execution_id)
     (out,) = await app.recover()
     model, tool, _end = await app.executions.activities(out.execution_id)
     assert place.ledger == ["x", "x"]
@@ -420,6 +462,61 @@ async def test_what_a_kept_part_drew_is_drawn_again_and_what_follows_is_new(
     assert out.status == "completed", out.error
     assert [what for what, _number in drawn] == ["reserve", "charge", "charge"]
     assert drawn[1][1] != drawn[2][1]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_nodes_that_had_finished_are_not_run_in_a_fork(place: Place, mode: str) -> None:
+    def charge() -> str:
+        """Charge a card."""
+        place.ledger.append("charge")
+        return "charged"
+
+    def ask() -> Any:
+        return RequestInput(interrupt_id="q", message="ship it?")
+
+    def ship(node_input: Any) -> str:
+        """Ship it, or not."""
+        place.ledger.append(("ship", node_input))
+        return f"shipped: {node_input}"
+
+    flow = Workflow(name="flow", edges=[(START, charge, ask, ship)])
+    place.app = place.make(flow, config={**ON, "replay": {"mode": mode}})
+    asked = await place.app.invoke(user_id="u", session_id="s", message="go")
+    (wait,) = asked.waits
+    await place.app.resume(asked.execution_id, {wait.id: "yes"})
+
+    fork = await place.app.sessions.fork("u", "s", before=wait.id)
+    (again,) = (await place.outcome(fork)).waits
+    out = await place.app.resume(fork.execution_id, {again.id: "no"})
+
+    assert (out.status, out.output) == ("completed", "shipped: no")
+    assert place.ledger == ["charge", ("ship", "yes"), ("ship", "no")]
+
+
+async def test_a_tool_that_was_entered_after_the_cut_is_not_in_doubt_in_the_fork(
+    place: Place,
+) -> None:
+    @durable_tool(on_unknown_outcome="fail")
+    def transfer(value: str) -> str:
+        """Move money, never twice."""
+        place.ledger.append((value, current_activity_id()))
+        return "moved"
+
+    dying = place.make(
+        desk(place.ledger, transfer), faults=FaultPlan().fail("ran tool:transfer", _Died())
+    )
+    with pytest.raises(_Died):
+        await dying.invoke(user_id="u", session_id="s", message="do transfer x", execution_id="e")
+    place.app = place.make(desk(place.ledger, transfer))
+    model, tool = await place.app.executions.activities("e")
+    assert tool.status == "running"  # as far as anybody can tell
+
+    fork = await place.app.sessions.fork("u", "s", after=model.id)
+    (out,) = await place.app.recover()
+    assert out.execution_id == fork.execution_id
+
+    assert out.status == "completed", out.error
+    assert [key.split("~")[0] for _value, key in place.ledger] == ["e", fork.execution_id]
 
 
 # ---------------------------------------------------------------- idempotence and faults
@@ -482,6 +579,25 @@ async def test_the_execution_of_a_fork_is_made_by_whoever_touches_it_first(place
 
 class _Died(BaseException):
     """The process is gone, as far as the code after it can tell."""
+
+
+async def test_a_source_that_is_deleted_meanwhile_leaves_no_fork(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.say("s", "one")
+    store = (await place.app._lifecycle.opened()).store
+    create = store.create_session
+
+    async def slow(record: Any) -> Any:
+        made = await create(record)
+        await store.mark_going(record.lineage[-1].key)
+        return made
+
+    monkeypatch.setattr(store, "create_session", slow)
+    with pytest.raises(NotFound):
+        await place.app.sessions.fork("u", "s")
+
+    assert await place.database["durable_sessions"].count_documents({}) == 1
 
 
 async def test_a_transfer_in_a_later_turn_is_not_in_the_fork(place: Place) -> None:

@@ -107,7 +107,10 @@ def at_record(
 
 
 def _parents(execution: Execution, *, step: int, seq: int, answers: int) -> tuple[Parent, ...]:
-    """Whose record a fork keeps: that of the execution, and of those it went on from itself."""
+    """Whose record a fork keeps: that of those the execution went on from, then its own.
+
+    A cut lies in what the execution recorded itself, so it keeps all of its parents.
+    """
     own = Parent(
         run=execution.run,
         execution_id=execution.execution_id,
@@ -115,18 +118,4 @@ def _parents(execution: Execution, *, step: int, seq: int, answers: int) -> tupl
         seq=seq,
         answers=answers,
     )
-    earlier = [p for p in execution.parents if (p.step, p.seq) < (step, seq)]
-    covering = [p for p in execution.parents if (p.step, p.seq) >= (step, seq)]
-    if not covering:
-        return (*earlier, own)
-    last = covering[0]
-    return (
-        *earlier,
-        Parent(
-            run=last.run,
-            execution_id=last.execution_id,
-            step=step,
-            seq=seq,
-            answers=min(answers, last.answers),
-        ),
-    )
+    return (*execution.parents, own)

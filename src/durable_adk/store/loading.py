@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from durable_adk.errors import CorruptHistory, Unavailable
-from durable_adk.model.activity import Kind, Record
+from durable_adk.model.activity import Record
 from durable_adk.model.execution import (
     Execution,
     History,
@@ -22,7 +22,6 @@ from durable_adk.model.execution import (
     Turn,
 )
 from durable_adk.model.identity import RunId, SessionKey
-from durable_adk.model.position import Position
 from durable_adk.model.wait import AnsweredWait, WaitKind
 from durable_adk.store import filters, session_filters
 from durable_adk.store.core import ACTIVITIES, EXECUTIONS, SESSIONS, STEPS, Part, Session
@@ -260,21 +259,16 @@ def kept_of(parent: Parent, records: Iterable[Record]) -> list[Record]:
     """What a fork keeps of its parent's records.
 
     Of the step that it was cut in: outcomes up to the cut, and the intents of those; a call behind
-    it has not been made. Answers may be given anew from ``parent.answers`` on.
+    it has not been made.
     """
     records = list(records)
     outcomes = {record.digest for record in records if record.seq and parent.has(record)}
-    kept = []
-    for record in records:
-        if Position.parse(record.position).kind is Kind.WAIT:
-            is_kept = record.step < parent.answers
-        elif record.is_intent and record.step == parent.step:
-            is_kept = record.digest in outcomes
-        else:
-            is_kept = parent.has(record)
-        if is_kept:
-            kept.append(record)
-    return kept
+    return [
+        record
+        for record in records
+        if parent.has(record)
+        or (record.is_intent and record.step == parent.step and record.digest in outcomes)
+    ]
 
 
 def _bodies_of(step: _Step, found: Mapping[str, Envelope]) -> dict[str, Envelope]:
