@@ -158,6 +158,22 @@ async def test_approve_against_deny_is_one_conflict(open_desk: Any) -> None:
     assert desk.log == ([] if refused[0] else [("pay", "payer", 7)])
 
 
+async def test_the_message_that_is_yielded_has_the_id_that_it_is_stored_with(
+    open_desk: Any,
+) -> None:
+    desk = await open_desk(lambda log: agents.talker(says("hello")))
+    message = types.Content(role="user", parts=[types.Part(text="hi")])
+
+    yielded = [
+        event.id
+        async for event in desk.one.run_async(
+            user_id="u", session_id="s", new_message=message, yield_user_message=True
+        )
+    ]
+
+    assert yielded == [event.id for event in await desk.app.sessions.events("u", "s")]
+
+
 def effect_and_question(log: agents.Log) -> Workflow:
     def effect(node_input: Any) -> str:
         log.append(("effect",))

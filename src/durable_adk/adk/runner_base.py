@@ -25,6 +25,7 @@ from google.adk.sessions.state import State
 from google.adk.workflow import BaseNode
 from google.genai import types
 
+from durable_adk.adk.events import EventIds
 from durable_adk.errors import ConfigError, InputConflict
 from durable_adk.model.wait import WaitKind, WaitRequest
 
@@ -324,12 +325,15 @@ def user_event(
     state_delta: Mapping[str, Any] | None = None,
     run_config: Any = None,
 ) -> Event:
-    """The user's own message as ADK yields it on request."""
+    """The user's own message as ADK yields it on request; one that begins an execution under the id
+    that it is stored with."""
     content = message if message.role == "user" else types.UserContent(parts=message.parts)
     event = Event(author="user", invocation_id=invocation_id, content=content)
     event.actions.state_delta.update(state_delta or {})
     if run_config is not None and run_config.custom_metadata:
         event.custom_metadata = dict(run_config.custom_metadata)
+    if not event.get_function_responses():
+        event.id = EventIds(invocation_id, 1).next(event)
     return event
 
 
