@@ -113,8 +113,8 @@ _WAYS_ON = {
         " once lease.ttl has passed."
     ),
     "queued": (
-        "Run a worker or recover(), or make the call that began it again with execution_id={0!r};"
-        " retry() makes it due at once."
+        "Run a worker or recover(), make the call that began it again with execution_id={0!r}, or"
+        " send the session its next message; retry() makes it due at once."
     ),
     "suspended": "Answer its waits with resume() or answer(), or end it with cancel().",
     "stuck": (
@@ -189,7 +189,8 @@ class WaitClosed(DurableError):
 
 
 class InputConflict(DurableError):
-    """The execution id is taken by an execution with another input."""
+    """An id is taken by something else: an execution id by another input, a session id by another
+    session; or forks depend on what was to be deleted."""
 
 
 class LeaseLost(DurableError):

@@ -25,7 +25,15 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
-from durable_adk import App, ConfigError, InputConflict, NotFound, NotStorable, Unavailable
+from durable_adk import (
+    App,
+    ConfigError,
+    DurabilityDisabled,
+    InputConflict,
+    NotFound,
+    NotStorable,
+    Unavailable,
+)
 from durable_adk.testing import FaultPlan, ScriptedModel, Write, calls, memory_client, says
 from tests.app import agents
 from tests.app.agents import yes
@@ -602,6 +610,25 @@ async def test_the_sessions_of_a_service_of_adk_move_over(
         (shown,) = prompts.seen
         assert shown[:4] == ["keep milk", "call note", "response note: {'kept': 'milk'}", "noted"]
         assert shown[-1] == "and now" and len(shown) == 8
+
+
+async def test_what_was_open_there_is_told_and_what_is_wrong_here_is_raised() -> None:
+    service = InMemorySessionService()
+    session = await service.create_session(app_name="old", user_id="u", session_id="s")
+    call = types.FunctionCall(id="c1", name="refund", args={})
+    asks = said("", turn=1, at=START + 1, author="talker", long_running_tool_ids={"c1"})
+    asks.content = types.Content(role="model", parts=[types.Part(function_call=call)])
+    for event in (said("refund", turn=1, at=START), asks):
+        await service.append_event(session, event)
+
+    async with App("desk", config=ON, mongodb=memory_client()) as app:
+        (one,) = [one async for one in app.sessions.import_from(service, app_name="old")]
+        assert one.status == "imported" and "nobody had answered refund" in (one.reason or "")
+        with pytest.raises(ConfigError, match="got str"):
+            await anext(app.sessions.import_from("old.db", app_name="old"))
+    off = App("desk", config={}, mongodb=memory_client())
+    with pytest.raises(DurabilityDisabled):
+        await anext(off.sessions.import_from(service, app_name="old"))
 
 
 async def test_a_session_that_went_on_there_is_refused_here() -> None:

@@ -164,6 +164,30 @@ async def test_the_first_message_to_a_fork_is_its_pending_execution(place: Place
     assert "four" in (following.response or "")
 
 
+async def test_a_pending_execution_says_what_starts_it(place: Place) -> None:
+    await place.say("s", "one")
+    fork = await place.app.sessions.fork("u", "s")
+
+    for ask in (place.app.resume, place.app.cancel, place.app.executions.outcome):
+        with pytest.raises(NotFound, match=f"next message to session '{fork.session_id}'"):
+            await ask(fork.execution_id)
+
+
+async def test_a_turn_of_a_fork_made_inside_one_is_known_by_its_invocation_too(
+    place: Place,
+) -> None:
+    await place.say("s", "one")
+    waiting = await place.say("s", "pay 5")
+    fork = await place.app.sessions.fork("u", "s", before=waiting.waits[0].id)
+    await place.answer(await place.outcome(fork), NO)
+    last = (await place.app.sessions.events("u", fork.session_id))[-1]
+    assert last.invocation_id == waiting.execution_id
+
+    nested = await place.app.sessions.fork("u", fork.session_id, before=last.invocation_id)
+
+    assert len(await place.events(nested.session_id)) == 2
+
+
 async def test_two_messages_at_once_to_a_fork_are_two_turns_or_one_is_refused(
     place: Place,
 ) -> None:

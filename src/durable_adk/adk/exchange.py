@@ -75,7 +75,7 @@ def portable_session(session: Any) -> PortableSession:
         NotStorable: a value in it cannot be recorded.
     """
     groups = _turns(session.events)
-    _close(groups)
+    closed = _close(groups)
     final = {k: v for k, v in session.state.items() if not k.startswith(_ELSEWHERE)}
     shared = {k: v for k, v in session.state.items() if k.startswith(_SHARED)}
     touched = {key for group in groups for event in group for key in event.actions.state_delta}
@@ -89,6 +89,7 @@ def portable_session(session: Any) -> PortableSession:
         created_at=_milliseconds(groups[0][0]) if groups else changed,
         shared=codec.encode(shared, where="state") if shared else None,
         shared_at=changed,
+        closed=closed,
     )
 
 
@@ -167,8 +168,8 @@ def _response(group: Sequence[Event]) -> str | None:
     return None
 
 
-def _close(groups: Sequence[list[Event]]) -> None:
-    """Append a closing response for each call that has no response anywhere."""
+def _close(groups: Sequence[list[Event]]) -> tuple[str, ...]:
+    """Append a closing response for each call that has no response anywhere: their names."""
     unanswered: dict[str, list[tuple[types.FunctionCall, Event, list[Event]]]] = {}
     for group in groups:
         for event in group:
@@ -180,8 +181,10 @@ def _close(groups: Sequence[list[Event]]) -> None:
                     asked.pop(branches.index(event.branch) if event.branch in branches else 0)
             for call in event.get_function_calls():
                 unanswered.setdefault(call.id or "", []).append((call, event, group))
-    for call, event, group in (one for asked in unanswered.values() for one in asked):
+    left = [one for asked in unanswered.values() for one in asked]
+    for call, event, group in left:
         group.append(_closing(call, event, group[-1].timestamp + _TICK))
+    return tuple(call.name or "" for call, _event, _group in left)
 
 
 def _closing(call: types.FunctionCall, event: Event, at: float) -> Event:

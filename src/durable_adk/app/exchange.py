@@ -194,8 +194,9 @@ async def take_in(
     if stored.imported is None or stored.imported.digest != digest:
         raise InputConflict(
             f"session {session!r} of user {user!r}",
-            "there is one already, which was not imported from this",
-            "Pass another session_id=, or delete it first.",
+            "there is one already, and it is not this one, or as this one was when it was imported",
+            "Stop the program that writes the source; import under another session_id=, or delete"
+            " the one here first.",
         )
     if stored.imported.is_whole:
         return stored, True

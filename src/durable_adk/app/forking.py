@@ -35,7 +35,8 @@ async def fork(
     else:
         new_id = derived_id("fork", key, checks.checked_text("idempotency_key", idempotency_key))
     opened = await lifecycle.opened()
-    return shown(await opened.engine.forking.fork(key, cut, session_id=new_id))
+    source = f"{session_id!r} of user {user_id!r}"
+    return shown(await opened.engine.forking.fork(key, cut, session_id=new_id, shown=source))
 
 
 def _checked_cut(before: object, after: object) -> Cut:

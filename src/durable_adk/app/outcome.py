@@ -251,7 +251,7 @@ class SessionImport:
     Attributes:
         status: ``skipped`` means that it is here already, equal. Of ``refused`` ones nothing is
             stored.
-        reason: Why it was refused, or None.
+        reason: Why it was refused; or which of its questions were open, and are closed; or None.
     """
 
     user_id: str

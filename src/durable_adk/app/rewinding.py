@@ -13,7 +13,7 @@ from durable_adk.app.outcome import SessionFork
 from durable_adk.engine.cuts import Cut
 from durable_adk.errors import ConfigError
 from durable_adk.model.execution import Execution, SessionRecord
-from durable_adk.model.identity import checked_id, execution_key
+from durable_adk.model.identity import checked_id
 
 
 async def rewind(
@@ -36,6 +36,13 @@ async def rewind(
             "Call it in a tool, a node or a callback of the session, or use app.sessions.fork().",
         )
     running = scope.stage.attempt.execution
+    if running.tenant != lifecycle.tenant:
+        raise ConfigError(
+            "runner.rewind_async",
+            f"is the runner of {lifecycle.name!r}, and this is an invocation of"
+            f" {running.tenant.app!r}",
+            "Use the runner of the App that runs.",
+        )
     if (running.tenant, running.user_id, running.session_id) != (lifecycle.tenant, user, session):
         raise ConfigError(
             "runner.rewind_async",
@@ -90,15 +97,12 @@ async def _turn(opened: Opened, source: SessionRecord, target: str) -> Execution
         ConfigError: it is no turn, or the id of an event.
     """
     engine = opened.engine
-    found = await engine.store.get_execution(execution_key(engine.tenant, target))
+    found = await engine.forking.turn(source, target)
     if found is not None:
         return found
     latest = await engine.store.latest_execution(source.key)
     before = source.base + 1 if latest is None else latest.turn
     history = await engine.store.load_history(source.key, before=before, max_turns=None)
-    for turn in history.turns:
-        if turn.execution.invocation_id == target:
-            return turn.execution
     for turn in history.turns:
         if any(e.id == target for e in opened.program.decode_events(turn.execution, turn.steps)):
             raise ConfigError(

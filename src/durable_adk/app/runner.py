@@ -109,6 +109,7 @@ class DurableRunner(RunnerBase):
         runner.app_name = lifecycle.name
         runner.auto_create_session = True
         runner.session_service = DurableSessionService.of(lifecycle)
+        runner.artifact_service = lifecycle.artifact_service
         runner._has_root = False
         if lifecycle.root.agent is not None:
             runner._take_root()

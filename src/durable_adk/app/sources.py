@@ -77,6 +77,11 @@ async def import_all(
     lifecycle: Lifecycle, service: Any, *, app_name: str, user_id: str | None
 ) -> AsyncIterator[SessionImport]:
     """What became of each session of a session service of ADK, one after the other."""
+    if not callable(getattr(service, "list_sessions", None)):
+        raise ConfigError(
+            "service", f"got {type(service).__name__}", "Pass a session service of ADK."
+        )
+    await lifecycle.opened()  # what is wrong with this App is no session's fault
     adk: Any = import_module("durable_adk.adk.exchange")
     listed = await service.list_sessions(app_name=app_name, user_id=user_id)
     for each in listed.sessions:
@@ -87,10 +92,23 @@ async def import_all(
             continue  # deleted since
         ids = {"user_id": each.user_id, "session_id": each.id}
         try:
-            _stored, was_here = await take_in(lifecycle, adk.portable_session(session))
+            portable: PortableSession = adk.portable_session(session)
+            _stored, was_here = await take_in(lifecycle, portable)
         except (Unavailable, WriteUnknown):
             raise
         except DurableError as error:
             yield SessionImport(**ids, status="refused", reason=str(error))
         else:
-            yield SessionImport(**ids, status="skipped" if was_here else "imported")
+            yield SessionImport(
+                **ids, status="skipped" if was_here else "imported", reason=_closed(portable)
+            )
+
+
+def _closed(portable: PortableSession) -> str | None:
+    """What became of questions that were open."""
+    if not portable.closed:
+        return None
+    return (
+        f"nobody had answered {', '.join(sorted(set(portable.closed)))}: closed, and in no inbox."
+        " Ask again; or send the answer through DurableRunner, as a function response to the call"
+    )

@@ -35,7 +35,7 @@ class Catalog:
         checked = checked_id("execution_id", execution_id)
         execution = await self.store.get_execution(execution_key(self.tenant, checked))
         if execution is None:
-            execution = await self.forking.awaited(checked)
+            execution = await self.forking.first_of(checked)
         if execution is None:
             raise NotFound(
                 f"execution {execution_id!r}",

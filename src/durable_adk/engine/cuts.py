@@ -80,7 +80,8 @@ def at_record(
         raise NotFound(
             f"activity {cut.target!r}",
             f"execution {execution.execution_id!r} has no outcome of it to fork at",
-            "Look up the activities: app.executions.activities().",
+            "Look up the activities: app.executions.activities(). An imported turn has none: fork"
+            " before or after it.",
         )
     record = max(found, key=lambda r: r.attempt_try)
     if any(parent.has(record) for parent in execution.parents):

@@ -53,7 +53,9 @@ class Forking:
         self._tenant = tenant
         self._artifacts_at = artifacts_at
 
-    async def fork(self, source: SessionKey, cut: Cut, *, session_id: str) -> SessionRecord:
+    async def fork(
+        self, source: SessionKey, cut: Cut, *, session_id: str, shown: str = ""
+    ) -> SessionRecord:
         """Make a fork of a session; with the same id and cut, find the one that was made.
 
         Returns: its document. The execution of a fork inside an execution is made as well.
@@ -63,7 +65,7 @@ class Forking:
             ConfigError: the cut lies in another session, in what is not finished, or not answered.
             InputConflict: the session id is taken by something else.
         """
-        record = await self.session(source)
+        record = await self.session(source, shown)
         key = session_key(self._tenant, record.user_id, session_id)
         digest = cut.digest(source)
         made = await self._store.get_session(key)
@@ -72,17 +74,19 @@ class Forking:
             made = await self._insert(new, key, session_id, digest)
         if made.cut != digest:
             raise InputConflict(
-                f"session {session_id!r}", "is there already, and is no fork at this cut"
+                f"session {session_id!r}",
+                "is there already, and is no fork at this cut",
+                "Use another idempotency_key.",
             )
         if made.next is not None and made.next.made is not None:
             await self.first_execution(made)
         return made
 
-    async def session(self, key: SessionKey) -> SessionRecord:
-        """Raises: NotFound."""
+    async def session(self, key: SessionKey, shown: str = "") -> SessionRecord:
+        """A session that can be forked; ``shown`` names it in the error. Raises: NotFound."""
         record = await self._store.get_session(key)
         if record is None or record.is_going:
-            raise NotFound("session", "there is no such session", "invoke() makes it.")
+            raise NotFound(f"session {shown}", "there is no such session, or it is being deleted")
         record.check_whole()
         return record
 
@@ -138,15 +142,36 @@ class Forking:
             upto = execution.turn - (cut.side == "before")
         return _fork_of(source, upto, await self._artifacts(source, upto), None)
 
+    async def turn(self, source: SessionRecord, name: str) -> Execution | None:
+        """A turn of a session by its execution id, or by its invocation id where that is another
+        one: of a fork made inside an execution, or of an imported turn. Else whatever execution
+        has this id."""
+        found = await self._store.get_execution(execution_key(self._tenant, name))
+        if found is not None and found.session_key == source.key:
+            return found
+        latest = await self._store.latest_execution(source.key)
+        if latest is None or (source.imported is None and not (source.next and source.next.made)):
+            return found
+        if latest.invocation_id == name:
+            return latest
+        history = await self._store.load_history(source.key, before=latest.turn, max_turns=None)
+        own = (t.execution for t in history.turns if t.execution.turn > source.base)
+        return next((each for each in own if each.invocation_id == name), found)
+
     async def _own(self, source: SessionRecord, execution_id: str) -> Execution:
         """An execution of this very session.
 
         Raises:
             NotFound, ConfigError: there is none, or it belongs to another session.
         """
-        found = await self._store.get_execution(execution_key(self._tenant, execution_id))
+        found = await self.turn(source, execution_id)
         if found is None:
-            raise NotFound(f"execution {execution_id!r}", "there is no such execution")
+            raise NotFound(
+                f"execution {execution_id!r}",
+                "there is no such execution",
+                "Cut at the id of an execution, of a wait, or of another activity:"
+                " app.executions.activities().",
+            )
         if found.session_key != source.key:
             if any(found.session_key == ancestor.key for ancestor in source.lineage):
                 raise ConfigError(
@@ -214,14 +239,22 @@ class Forking:
 
     # ---------------------------------------------------------------- the first execution
 
-    async def awaited(self, execution_id: str) -> Execution | None:
-        """The first execution of a fork by its id, made if it is not there yet.
+    async def first_of(self, execution_id: str) -> Execution | None:
+        """The first execution of a fork by its id, made if it is not there yet; None if there is
+        no such fork.
 
-        None if there is no such fork, or its first message has to come.
+        Raises:
+            NotFound: its first message has to come.
         """
         record = await self._store.session_awaiting(execution_key(self._tenant, execution_id))
-        if record is None or record.next is None or record.next.made is None:
+        if record is None or record.next is None:
             return None
+        if record.next.made is None:
+            raise NotFound(
+                f"execution {execution_id!r}",
+                f"is pending: session {record.session_id!r}, a fork, has had no message",
+                f"The next message to session {record.session_id!r} starts it.",
+            )
         return await self.first_execution(record)
 
     async def first_execution(self, record: SessionRecord) -> Execution:

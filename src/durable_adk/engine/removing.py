@@ -34,7 +34,7 @@ async def delete_session(
         more = f" and {len(forks) - 5} more" if len(forks) > 5 else ""
         raise InputConflict(
             f"session {session_id!r}",
-            f"{shown}{more} were forked from it and depend on it",
+            f"has forks that depend on it: {shown}{more}",
             "Delete those first.",
         )
     latest = await store.latest_execution(key)

@@ -68,6 +68,7 @@ class PortableSession:
     Attributes:
         state: Payload of the initial state, or None.
         shared: Payload of the ``user:`` and ``app:`` entries that come along, or None.
+        closed: Names of the calls that had no response and got a closing one.
         created_at, shared_at: Milliseconds since the epoch; the latter says how new ``shared`` is.
     """
 
@@ -78,6 +79,7 @@ class PortableSession:
     created_at: int
     shared: Payload | None = None
     shared_at: int = 0
+    closed: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """32 hex digits: equal for equal conversations, whosever and under whichever id."""
