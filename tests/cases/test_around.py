@@ -94,7 +94,7 @@ def test_a_kill_around_what_is_recorded_changes_nothing(
     for attempt, point in sorted(chosen):
         life, expected = without_times(world.live(shape, kill=(attempt, point))), undisturbed
         kills += life.killed_at is not None
-        if point[0].startswith(("ran: step save_artifact", "before: outcomes")):
+        if shape.bumps:  # a save of another branch may be in flight wherever the kill is
             life, expected = without_versions(life), without_versions(copy.deepcopy(expected))
         bad += [f"{attempt}: {point}: {d}" for d in differences(shape, expected, life, point[0])]
     assert not bad, "\n".join(bad)

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.artifacts import InMemoryArtifactService
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult
 from google.adk.events import RequestInput
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, Workflow
@@ -25,9 +28,18 @@ from durable_adk import (
     WaitClosed,
     current_activity_id,
     durable_tool,
+    step,
 )
 from durable_adk.adk.recorded import uuid4
-from durable_adk.testing import FaultPlan, ScriptedModel, calls, memory_client, says
+from durable_adk.model.identity import session_key
+from durable_adk.testing import (
+    FaultPlan,
+    ManualClock,
+    ScriptedModel,
+    calls,
+    memory_client,
+    says,
+)
 from tests.sessions.desk import Ledger, desk, documents, new_documents, shown
 
 ON: dict[str, Any] = {
@@ -543,7 +555,133 @@ async def test_a_tool_that_was_entered_after_the_cut_is_not_in_doubt_in_the_fork
     assert [key.split("~")[0] for _value, key in place.ledger] == ["e", fork.execution_id]
 
 
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_what_was_drawn_above_a_body_that_was_kept_in_part_is_the_same_on_each_attempt(
+    place: Place, mode: str
+) -> None:
+    async def pay_twice(value: str, key: str = "") -> str:
+        """Pay in two parts."""
+        await step("reserve", place.ledger.append, "reserve")
+        await step("charge", place.ledger.append, "charge")
+        return value
+
+    def give_key(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+        args["key"] = str(uuid4())
+
+    def agent() -> LlmAgent:
+        made = desk(place.ledger, pay_twice)
+        made.before_tool_callback = give_key
+        return made
+
+    config = {**ON, "replay": {"mode": mode}}
+    place.app = place.make(agent(), config=config)
+    source = await place.say("s", "do pay_twice x")
+    reserve = (await place.app.executions.activities(source.execution_id))[1]
+    assert reserve.name == "reserve"
+    fork = await place.app.sessions.fork("u", "s", after=reserve.id)
+    dying = place.make(
+        agent(), config=config, faults=FaultPlan().fail("before end", ConnectionError())
+    )
+
+    (cut_off,) = await dying.recover()
+    assert cut_off.status == "queued"
+    await place.app.retry(fork.execution_id)
+    (out,) = await place.app.recover()
+
+    assert (out.status, out.response) == ("completed", source.response), out.error
+    assert place.ledger == ["reserve", "charge", "charge"]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_code_that_ran_is_kept_although_its_executor_was_told_the_session(
+    place: Place, mode: str
+) -> None:
+    class Sandbox(BaseCodeExecutor):
+        stateful: bool = True
+
+        def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
+            place.ledger.append(code_execution_input.execution_id)
+            return CodeExecutionResult(stdout="4")
+
+    def reply(request: Any, _batch: int) -> Any:
+        told = str([part for content in request.contents for part in content.parts or ()])
+        return says("done") if "stdout" in told or "4" in told else says("```python\nprint(4)\n```")
+
+    agent = LlmAgent(name="coder", model=ScriptedModel(script=reply), code_executor=Sandbox())
+    place.app = place.make(
+        agent, config={**ON, "replay": {"mode": mode}}, artifact_service=InMemoryArtifactService()
+    )
+    source = await place.app.invoke(user_id="u", session_id="s", message="go")
+    (code,) = [
+        a for a in await place.app.executions.activities(source.execution_id) if a.kind == "tool"
+    ]
+
+    await place.app.sessions.fork("u", "s", after=code.id)
+    (out,) = await place.app.recover()
+
+    assert (out.status, out.response) == ("completed", "done"), out.error
+    assert len(place.ledger) == 1
+
+
 # ---------------------------------------------------------------- idempotence and faults
+
+
+async def test_the_id_of_a_pending_execution_belongs_to_its_session(place: Place) -> None:
+    await place.say("s", "one")
+    fork = await place.app.sessions.fork("u", "s")
+
+    for where in ({"session_id": "elsewhere"}, {}):
+        with pytest.raises(InputConflict, match=fork.session_id):
+            await place.app.invoke(
+                user_id="u", message="hi", execution_id=fork.execution_id, **where
+            )
+    with pytest.raises(InputConflict, match=fork.session_id):
+        await place.app.submit(user_id="u", message="hi", execution_id=fork.execution_id)
+    assert (await place.say(fork.session_id, "hi")).status == "completed"
+
+
+async def test_a_late_call_with_the_same_key_takes_nothing_away(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.say("s", "one")
+    fork = await place.app.sessions.fork("u", "s", idempotency_key="k")
+    out = await place.say(fork.session_id, "two")
+    opened = await place.app._lifecycle.opened()
+    store, get, create = opened.store, opened.store.get_session, opened.store.create_session
+    source = session_key(place.app._lifecycle.tenant, "u", "s")
+
+    async def not_there_yet(key: Any) -> Any:
+        if key == source:
+            return await get(key)
+        monkeypatch.setattr(store, "get_session", get)
+        return None
+
+    async def too_late(record: Any) -> Any:
+        await store.mark_going(source)
+        return await create(record)
+
+    monkeypatch.setattr(store, "get_session", not_there_yet)
+    monkeypatch.setattr(store, "create_session", too_late)
+    again = await place.app.sessions.fork("u", "s", idempotency_key="k")
+
+    assert again == fork
+    assert (await place.app.executions.get(out.execution_id)).status == "completed"
+
+
+async def test_what_a_fork_asks_does_not_depend_on_what_becomes_of_the_source(
+    place: Place,
+) -> None:
+    waiting = await place.say("s", "pay 5")
+    dying = place.make(faults=FaultPlan().fail("before begin", _Died()))
+    with pytest.raises(_Died):
+        await dying.sessions.fork("u", "s", before=waiting.waits[0].id)
+    await place.app.cancel(waiting.execution_id)
+    made = await place.database["durable_sessions"].find_one({"next": {"$exists": True}})
+
+    asked = await place.app.executions.outcome(made["next"]["execution_id"])
+
+    assert [wait.tool_call.args for wait in asked.waits] == [{"cents": 5}]
+    assert (await place.answer(asked, YES)).status == "completed"
 
 
 async def test_the_same_key_makes_the_same_fork_once(place: Place) -> None:
@@ -662,6 +800,19 @@ async def test_a_session_that_forks_depend_on_is_not_deleted(place: Place) -> No
     assert left == {}
     with pytest.raises(NotFound):
         await place.app.sessions.delete("u", "s")
+
+
+async def test_a_user_is_deleted_whose_sessions_were_made_in_one_moment() -> None:
+    place = Place(memory_client(), "forks")
+    app = place.app = place.make(clock=ManualClock())
+    await place.say("s", "one")
+    for _ in range(4):
+        await app.sessions.fork("u", (await app.sessions.list(user_id="u")).items[-1].id)
+
+    assert await app.sessions.delete_user("u") == 5
+
+    await app.close()
+    await place.apps[0].close()
 
 
 async def test_deleting_a_user_takes_forks_and_shared_state_with_it(place: Place) -> None:

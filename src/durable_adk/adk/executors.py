@@ -7,6 +7,7 @@ thread, and the end of an attempt finds the call where cancellation reaches it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -42,12 +43,15 @@ async def _recorded(
 ) -> Any:
     name = type(executor).__name__
     code = given.code if given is not None else ""
+    asked = given
+    if given is not None:  # ADK puts the session's id there, and a fork has another one
+        asked = dataclasses.replace(given, execution_id=None)
     return await once(
         scope,
         below(scope, "code", Kind.TOOL),
         run,
         name=name,
-        request=[name, given],
+        request=[name, asked],
         asked=f"{name}({code if len(code) <= 200 else code[:197] + '...'})",
         policy=scope.stage.policy_of(name, executor),
     )

@@ -161,7 +161,7 @@ class Stage:
         whose, execution = self.execution_id, self.attempt.execution
         for parent in execution.parents:
             in_cut = parent.step == self.step and parent.seq > 0
-            if in_cut and self.attempt.hand_out.is_ahead(scope.path, parent.seq):
+            if in_cut and self.attempt.records.is_ahead(scope.path, parent.seq):
                 whose = parent.execution_id
                 break
         return derived_uuid(whose, str(self.step), scope.path, str(scope.entry), *parts)

@@ -21,8 +21,9 @@ async def delete_user(lifecycle: Lifecycle, user_id: object) -> int:
     user = checked_id("user_id", user_id)
     opened = await lifecycle.opened()
     removed = 0
-    # A fork is younger than what it was forked from, so the newest depends on nothing here.
-    for record in reversed(await _all_of(lifecycle, opened, user)):
+    found = await _all_of(lifecycle, opened, user)
+    # A fork has more ancestors than any of them, so the first ones have no forks here.
+    for record in sorted(found, key=lambda one: len(one.lineage), reverse=True):
         await _delete(opened, lifecycle, user, record.session_id)
         removed += 1
     await opened.store.delete_artifacts(lifecycle.tenant, user, None)

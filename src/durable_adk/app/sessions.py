@@ -175,7 +175,8 @@ class Sessions:
         """A new session that shares the past of this one up to a cut. This one does not change.
 
         One document is inserted, whatever the length of the session. Shared ``user:`` and ``app:``
-        state is not part of a session: it is not rewound.
+        state is not part of a session: it is not rewound. The fork has a session id of its own: a
+        recorded call whose arguments hold that of the source is a ``ReplayMismatch`` in it.
 
         Args:
             user_id: Whose session.

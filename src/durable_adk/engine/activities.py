@@ -204,6 +204,26 @@ class StepRecords:
             if entry.record.status is RecordStatus.IN_DOUBT
         ]
 
+    def is_ahead(self, path: str, seq: int) -> bool:
+        """Whether something of the log up to ``seq`` is still to be handed out at or below a path:
+        by itself, or with the body around it."""
+        return any(
+            0 < entry.record.seq <= seq
+            and entry.position.kind not in _NOT_ASKED_FOR
+            and is_under(entry.position.path, path)
+            and not self._is_told(entry)
+            for entry in self._by_digest.values()
+        )
+
+    def _is_told(self, inner: Entry) -> bool:
+        return bool(inner.told_at) or any(
+            outer.told_at
+            and outer.position.kind in _COVERS
+            and outer.record.seq > inner.record.seq
+            and is_under(inner.position.path, outer.position.path)
+            for outer in self._by_digest.values()
+        )
+
     def _cover(self) -> None:
         """Mark what lies inside recorded bodies: it came before their record, below their path."""
         last: dict[str, float] = {}

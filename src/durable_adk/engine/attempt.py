@@ -97,7 +97,7 @@ class Attempt:
 
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
-        return self.hand_out.unserved
+        return self._hand_out.unserved
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the clock that records are stamped with."""
@@ -170,8 +170,8 @@ class Attempt:
             attempt=self.execution.attempt,
         )
         self._log.append(record)
-        self.hand_out.moves += 1
-        self.records.add(record, position, entered_at=ticket.entered_at, at=self.hand_out.moves)
+        self._hand_out.moves += 1
+        self.records.add(record, position, entered_at=ticket.entered_at, at=self._hand_out.moves)
         return record
 
     async def cancelled(self, ticket: Dispatched) -> None:
@@ -221,7 +221,7 @@ class Attempt:
         differs = record.request and call.request and record.request != call.request
         if differs or (position.kind is Kind.TOOL and record.name != call.name):
             await self._differs(call, record)
-        await self.hand_out.turn_of(entry)
+        await self._hand_out.turn_of(entry)
         if self.ending.fatal is not None:
             await self.ending.park()
         return Replayed(record)
@@ -263,13 +263,13 @@ class Attempt:
                     call.position.text, recorded="a call that still runs", asked="the same again"
                 )
             )
-        self.hand_out.moves += 1
+        self._hand_out.moves += 1
         ticket = Dispatched(
             call,
             digest,
             self.records.try_of(digest),
             self._clock.estimate(),
-            self.hand_out.moves,
+            self._hand_out.moves,
         )
         self._entered[digest] = ticket
         if call.position.kind is not Kind.MODEL:
@@ -324,7 +324,7 @@ class Attempt:
                 recorded="a call that was cancelled",
                 asked="one that nobody cancels",
             )
-        entry = self.hand_out.never_asked()
+        entry = self._hand_out.never_asked()
         if entry is not None:
             raise ReplayMismatch(entry.position.text, recorded=entry.record.name, asked="nothing")
 
@@ -333,7 +333,7 @@ class Attempt:
         self.step = step
         self.records: StepRecords = self.recorded.step(step)
         self._asked = tuple(asked)
-        self.hand_out = HandOut(self.records.to_hand_out())
+        self._hand_out = HandOut(self.records.to_hand_out())
         self._entered: dict[str, Dispatched] = {}
         self._stalled: dict[str, Call] = {}
 
@@ -341,7 +341,7 @@ class Attempt:
         """Record something of the engine's own; it rides along with what is written next."""
         now = self._clock.estimate()
         ticket = Dispatched(
-            Call(position, position.kind.value), position.digest, 1, now, self.hand_out.moves
+            Call(position, position.kind.value), position.digest, 1, now, self._hand_out.moves
         )
         self._hand_over(ticket, RecordStatus.COMPLETED, body)
 
@@ -374,7 +374,7 @@ class Attempt:
     def close(self) -> None:
         """Nothing more comes of this attempt: whoever still waits in it is cancelled."""
         self.ending.close()
-        self.hand_out.stop()
+        self._hand_out.stop()
         if self.ending.fatal is not None:
             self._log.stop(self.ending.fatal)
 

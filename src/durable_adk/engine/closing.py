@@ -53,10 +53,10 @@ class ClosingAttempt(Attempt):
     async def _nothing_new(self) -> NoReturn:
         loop = asyncio.get_running_loop()
         while True:
-            moves, due = self.hand_out.moves, loop.time() + 2 * PATIENCE_S
+            moves, due = self._hand_out.moves, loop.time() + 2 * PATIENCE_S
             await asyncio.sleep(2 * PATIENCE_S)
             # A loop that was blocked had no chance to move: that is no sign of being done.
-            if self.hand_out.moves == moves and loop.time() - due < PATIENCE_S:
+            if self._hand_out.moves == moves and loop.time() - due < PATIENCE_S:
                 await self.halt(NothingNew())
 
 

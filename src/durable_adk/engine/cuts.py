@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.activity import Record
 from durable_adk.model.execution import Execution, ForkedExecution, Parent, StepDocument
 from durable_adk.model.identity import SessionKey
+from durable_adk.model.wait import Frontier, StoredAnswer, WaitRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,21 @@ class Cut:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The waits that ended a step, and the answers to them that there are, by place."""
+
+    step: int
+    waits: tuple[WaitRequest, ...]
+    answers: Mapping[int, StoredAnswer]
+
+
 def at_frontier(
-    execution: Execution,
-    steps: Sequence[StepDocument],
-    step: int,
-    is_answered: bool,
-    cut: Cut,
+    execution: Execution, steps: Sequence[StepDocument], asked: Asked, cut: Cut
 ) -> ForkedExecution:
     """Suspended where the waits of a step were open: asked again, or with all answers kept."""
-    if cut.side == "after" and not is_answered:
+    step, answers = asked.step, asked.answers if cut.side == "after" else {}
+    if cut.side == "after" and len(answers) < len(asked.waits):
         raise ConfigError(
             f"wait {cut.target!r}",
             "not every wait of its frontier is answered",
@@ -54,8 +61,15 @@ def at_frontier(
         parents=_parents(execution, step=step + 1, seq=0, answers=step),
         step=step,
         last_step=ended.prev,
-        frontier=ended.ref,
-        is_answered=cut.side == "after",
+        frontier=Frontier(
+            id="",  # derives from the fork's own execution
+            step=step,
+            step_token=ended.token,
+            waits=asked.waits,
+            open=len(asked.waits) - len(answers),
+            rev=0,
+            answers=answers,
+        ),
     )
 
 

@@ -7,11 +7,12 @@ made from it, idempotently, by whoever touches it first. The source is only read
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
 
-from durable_adk.engine.cuts import Cut, at_frontier, at_record
+from durable_adk.engine.cuts import Asked, Cut, at_frontier, at_record
 from durable_adk.engine.ports import Store
 from durable_adk.errors import ConfigError, CorruptHistory, InputConflict, NotFound
 from durable_adk.model.activity import Payload, Record
@@ -36,13 +37,20 @@ from durable_adk.model.identity import (
     session_key,
 )
 from durable_adk.model.position import split_activity_id
-from durable_adk.model.wait import AnsweredWait, Frontier, frontier_id
+from durable_adk.model.wait import Frontier, frontier_id
 
 ArtifactsAt = Callable[
     [Payload | None, Execution, Sequence[StepDocument], Sequence[Record]], Payload | None
 ]
 """The artifact versions inside an execution: those at its start, and what steps and records
 added. Implemented by the program."""
+
+
+FORKS = "fork-"
+"""Begins the ids of executions that a fork begins with: they are looked for among sessions."""
+
+DELETION_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""How long a deletion of the source is waited for: it takes a few writes."""
 
 
 class Forking:
@@ -93,11 +101,14 @@ class Forking:
     async def _insert(
         self, new: SessionRecord, key: SessionKey, session_id: str, digest: str
     ) -> SessionRecord:
-        execution_id = str(uuid.uuid4())
+        execution_id = f"{FORKS}{uuid.uuid4()}"
+        made = None if new.next is None else new.next.made
+        if made is not None and made.frontier is not None:
+            frontier = made.frontier
+            named = dataclasses.replace(frontier, id=frontier_id(execution_id, frontier.step))
+            made = dataclasses.replace(made, frontier=named)
         following = NextExecution(
-            key=execution_key(self._tenant, execution_id),
-            execution_id=execution_id,
-            made=new.next.made if new.next else None,
+            key=execution_key(self._tenant, execution_id), execution_id=execution_id, made=made
         )
         record = SessionRecord(
             key=key,
@@ -111,14 +122,32 @@ class Forking:
             artifacts=new.artifacts,
         )
         stored = await self._store.create_session(record)
+        is_mine = stored is not None
         if stored is None:  # a rival was faster
             stored = await self.session(key)
-        try:  # whoever deletes the source looks for forks after its mark
-            await self.session(new.lineage[-1].key)
-        except NotFound:
-            await self._store.remove_session(key, ())
-            raise
+        await self._check_source(record, is_mine=is_mine)
         return stored
+
+    async def _check_source(self, fork: SessionRecord, *, is_mine: bool) -> None:
+        """Wait for the end of a deletion of the source that had begun.
+
+        Whoever deletes looks for forks after setting its mark: it either finds this one and takes
+        the mark back, or the source goes, and the fork with it.
+
+        Raises:
+            NotFound: the source is gone; or its deletion was cut off.
+        """
+        source = fork.lineage[-1]
+        for pause in (*DELETION_PAUSES_S, None):
+            found = await self._store.get_session(source.key)
+            if found is not None and not (found.is_going and is_mine):
+                return
+            if found is None or pause is None:
+                break
+            await asyncio.sleep(pause)
+        if is_mine:
+            await self._store.remove_session(fork.key, await self._store.runs_of(fork.key))
+        raise NotFound(f"session {source.session_id!r}", "was deleted")
 
     # ---------------------------------------------------------------- where to cut
 
@@ -199,9 +228,9 @@ class Forking:
         records = await self._store.load_records(
             execution.run, from_step=1, parents=execution.parents
         )
-        waits = await self._waits_with(execution, digest)
-        if waits is not None:
-            made = at_frontier(execution, steps, *waits, cut)
+        asked = await self._asked(execution, digest)
+        if asked is not None:
+            made = at_frontier(execution, steps, asked, cut)
         else:
             made = at_record(execution, steps, records, digest, cut)
         end = made.parents[-1]
@@ -223,18 +252,19 @@ class Forking:
         ended = StepRef(frontier.step, frontier.step_token)
         return await self._store.load_steps(dataclasses.replace(execution, last_step=ended))
 
-    async def _waits_with(self, execution: Execution, digest: str) -> tuple[int, bool] | None:
-        """The step whose frontier has a wait, and whether that is answered whole."""
+    async def _asked(self, execution: Execution, digest: str) -> Asked | None:
+        """The frontier that has a wait, as it is or was; None if there is none."""
         frontier = execution.frontier
         if frontier is not None and frontier.place_of(digest) is not None:
-            return frontier.step, len(frontier.answers) == len(frontier.waits)
+            return Asked(frontier.step, frontier.waits, dict(frontier.answers))
         for step in range(execution.step, 0, -1):
             run, owner = execution.answers_of(step)
             if owner != execution.execution_id:
                 return None
             answered = await self._store.load_waits(run, step=step)
             if any(one.wait.digest == digest for one in answered):
-                return step, True
+                answers = {place: one.answer for place, one in enumerate(answered)}
+                return Asked(step, tuple(one.wait for one in answered), answers)
         return None
 
     # ---------------------------------------------------------------- the first execution
@@ -271,7 +301,7 @@ class Forking:
             raise CorruptHistory(
                 f"execution {following.execution_id!r}", "what it goes on from is missing"
             )
-        frontier = await self._frontier(source, following.execution_id, made)
+        frontier = made.frontier
         return await self._store.begin_forked(
             Execution(
                 key=following.key,
@@ -294,35 +324,9 @@ class Forking:
                 frontier=frontier,
                 wake_at=_wake_at(frontier),
                 voided=made.voided,
-                version=source.version,
                 parents=made.parents,
             ),
             new_nonce(),
-        )
-
-    async def _frontier(
-        self, source: Execution, execution_id: str, made: ForkedExecution
-    ) -> Frontier | None:
-        ended, there = made.frontier, source.frontier
-        if ended is None:
-            return None
-        if there is not None and there.step == ended.step:
-            waits, answers = there.waits, dict(there.answers)
-        else:
-            run, _ = source.answers_of(ended.step)
-            recorded: tuple[AnsweredWait, ...] = await self._store.load_waits(run, step=ended.step)
-            waits = tuple(one.wait for one in recorded)
-            answers = {place: one.answer for place, one in enumerate(recorded)}
-        if not made.is_answered:
-            answers = {}
-        return Frontier(
-            id=frontier_id(execution_id, ended.step),
-            step=ended.step,
-            step_token=ended.token,
-            waits=waits,
-            open=len(waits) - len(answers),
-            rev=0,
-            answers=answers,
         )
 
 

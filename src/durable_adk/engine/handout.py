@@ -11,7 +11,6 @@ import asyncio
 import heapq
 
 from durable_adk.engine.activities import Entry
-from durable_adk.model.position import is_under
 
 PATIENCE_S = 0.05
 """How long nothing must move before somebody is served out of order."""
@@ -39,14 +38,6 @@ class HandOut:
     def never_asked(self) -> Entry | None:
         """The first entry that nobody asked for, or None."""
         return next((entry for entry in self._order if not entry.asked_at), None)
-
-    def is_ahead(self, path: str, seq: int) -> bool:
-        """Whether something of the log up to ``seq`` is still to be handed out at or below a
-        path."""
-        return any(
-            not entry.told_at and entry.record.seq <= seq and is_under(entry.position.path, path)
-            for entry in self._order
-        )
 
     async def turn_of(self, entry: Entry) -> None:
         """Wait until an entry may be handed out; when this returns, it is.

@@ -40,13 +40,14 @@ def is_same(execution: Execution, new: NewExecution, request: Request) -> bool:
     Raises:
         InputConflict: its id was asked for, with another session or another input.
     """
-    if execution.session_key != new.session_key:
+    is_elsewhere = execution.session_key != new.session_key
+    if is_elsewhere:
         other = f"belongs to session {execution.session_id!r}"
     elif execution.input_digest != new.input_digest:
         other = "has another input"
     else:
         return True
-    if request.execution_id is None:  # the id was the fork's, not the caller's
+    if request.execution_id is None and not is_elsewhere:  # the id was the fork's, not the caller's
         return False
     raise InputConflict(f"execution {execution.execution_id!r}", other, "Use another execution id.")
 

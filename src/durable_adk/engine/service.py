@@ -16,6 +16,7 @@ from durable_adk.engine.answering import Answering, Receipt
 from durable_adk.engine.answers import stored_answer, stored_answers
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
+from durable_adk.engine.forking import FORKS
 from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
 from durable_adk.engine.program import Program, Sink
@@ -145,6 +146,7 @@ class Engine(Catalog):
         """
         parts = self._opened()
         new = self._new(request, run_now=True)
+        await self._check_id(new)
         going = self._invoke(parts, request, new, sink)
         return await self._within(timeout, new.execution_id, going)
 
@@ -177,6 +179,7 @@ class Engine(Catalog):
         """
         self._opened()
         new = self._new(request, run_now=False)
+        await self._check_id(new)
         while True:
             match await self.store.begin(new):
                 case Forked(session):
@@ -189,6 +192,19 @@ class Engine(Catalog):
                     raise busy(execution)
                 case _:
                     new = self._new(request, run_now=False)
+
+    async def _check_id(self, new: NewExecution) -> None:
+        """Raises: InputConflict: the id is that of a fork's first execution, and this is another
+        session."""
+        if not new.execution_id.startswith(FORKS):
+            return
+        fork = await self.store.session_awaiting(new.key)
+        if fork is not None and fork.key != new.session_key:
+            raise InputConflict(
+                f"execution {new.execution_id!r}",
+                f"belongs to session {fork.session_id!r}",
+                "Use another execution id.",
+            )
 
     async def _as_next(
         self, request: Request, new: NewExecution, session: SessionRecord

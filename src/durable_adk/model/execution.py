@@ -289,10 +289,8 @@ class ForkedExecution:
     """What the execution of a fork goes on with that was made inside another one.
 
     Attributes:
-        source: Whose input, invocation id, version and waits it has.
-        parents, step, last_step, voided: As of ``Execution``.
-        frontier: The step document whose waits it is suspended on; None if it goes on at once.
-        is_answered: It keeps the answers to them.
+        source: Whose input and invocation id it has.
+        parents, step, last_step, voided, frontier: As of ``Execution``.
     """
 
     source: ExecutionKey
@@ -300,8 +298,7 @@ class ForkedExecution:
     step: int
     last_step: StepRef | None
     voided: tuple[str, ...] = ()
-    frontier: StepRef | None = None
-    is_answered: bool = False
+    frontier: Frontier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

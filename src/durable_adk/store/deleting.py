@@ -91,6 +91,7 @@ class Deleting(Part):
         await self._remove(PAYLOADS, filters.starting_with(f"{key}:"))
         await self._remove(EXECUTIONS, filters.of_session(key))
         await self._remove(SESSIONS, filters.by_id(key))
+        await self._remove(EXECUTIONS, filters.of_session(key))  # begun in the last moment
 
     async def remove_user_scopes(self, tenant: Tenant, user_id: str) -> None:
         """Remove a user's shared state; not that of the app."""

@@ -209,7 +209,14 @@ def frontier_document(
     return doc
 
 
-def _frontier_from(doc: Doc | None, texts: Texts) -> Frontier | None:
+def frontier_envelopes(doc: Doc | None) -> Iterator[Envelope | None]:
+    if doc is not None:
+        yield doc.get("contents")
+        for answer in doc["answers"].values():
+            yield answer["value"]
+
+
+def frontier_from(doc: Doc | None, texts: Texts) -> Frontier | None:
     if doc is None:
         return None
     if "contents" in doc:
@@ -299,11 +306,7 @@ def execution_envelopes(doc: Doc) -> Iterator[Envelope | None]:
     """Every payload of an execution, for loading their chunks."""
     yield doc.get("input")
     yield doc.get("result")
-    frontier = doc.get("frontier")
-    if frontier is not None:
-        yield frontier.get("contents")
-        for answer in frontier["answers"].values():
-            yield answer["value"]
+    yield from frontier_envelopes(doc.get("frontier"))
 
 
 def execution_from(doc: Doc, texts: Texts) -> Execution:
@@ -328,7 +331,7 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             attempt=doc["attempt"],
             step=doc["step"],
             last_step=ref_from(doc.get("last_step")),
-            frontier=_frontier_from(doc.get("frontier"), texts),
+            frontier=frontier_from(doc.get("frontier"), texts),
             wake_at=doc["wake_at"],
             failures=doc["failures"],
             voided=tuple(doc.get("voided") or ()),

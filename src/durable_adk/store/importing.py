@@ -51,7 +51,7 @@ class Importing(Sessions):
                 nonce = part_nonce(imported.digest, name)
                 stored[name] = await core.store(session.key, nonce, text)
         mark = {"import": {"digest": imported.digest, "whole": False}}
-        fields = session_fields(session, stored, imported.digest[:16]) | mark
+        fields = session_fields(session, stored, None, imported.digest[:16]) | mark
         times = {"created_at": session.created_at}
 
         async def put(driver_session: Session) -> Doc | None:

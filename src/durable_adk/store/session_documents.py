@@ -17,6 +17,8 @@ from durable_adk.store.documents import (
     SCHEMA_VERSION,
     Doc,
     current,
+    frontier_envelopes,
+    frontier_from,
     parents_documents,
     parents_from,
     reading,
@@ -29,8 +31,11 @@ SESSION_PAYLOADS: Final = ("state", "artifacts")
 """The payloads of a session, by attribute and field."""
 
 
-def session_fields(session: SessionRecord, stored: Mapping[str, Envelope], nonce: str) -> Doc:
-    """Everything but the id and the time; ``stored`` has an envelope for each payload."""
+def session_fields(
+    session: SessionRecord, stored: Mapping[str, Envelope], frontier: Doc | None, nonce: str
+) -> Doc:
+    """Everything but the id and the time; ``stored`` has an envelope for each payload, ``frontier``
+    is what a fork is suspended on."""
     fields: Doc = {
         "v": SCHEMA_VERSION,
         "ns": session.tenant.namespace,
@@ -44,7 +49,7 @@ def session_fields(session: SessionRecord, stored: Mapping[str, Envelope], nonce
         **stored,
     }
     if session.next is not None:
-        fields["next"] = _next_document(session.next)
+        fields["next"] = _next_document(session.next, frontier)
     if session.cut:
         fields["cut"] = session.cut
     return fields
@@ -64,7 +69,7 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
                 Ancestor(key=SessionKey(one["sk"]), session_id=one["session"], upto=one["upto"])
                 for one in doc["lineage"]
             ),
-            next=None if doc.get("next") is None else _next_from(doc["next"]),
+            next=None if doc.get("next") is None else _next_from(doc["next"], texts),
             cut=doc.get("cut", ""),
             artifacts=texts.optional(doc.get("artifacts")),
             is_going=doc.get("going") is not None,
@@ -75,10 +80,11 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
 
 
 def session_envelopes(doc: Doc) -> Iterator[Envelope | None]:
-    return (doc.get(field) for field in SESSION_PAYLOADS)
+    yield from (doc.get(field) for field in SESSION_PAYLOADS)
+    yield from frontier_envelopes((doc.get("next") or {}).get("frontier"))
 
 
-def _next_document(following: NextExecution) -> Doc:
+def _next_document(following: NextExecution, frontier: Doc | None) -> Doc:
     doc: Doc = {"ek": following.key, "execution_id": following.execution_id}
     made = following.made
     if made is not None:
@@ -90,12 +96,12 @@ def _next_document(following: NextExecution) -> Doc:
         }
         if made.last_step is not None:
             doc["last_step"] = ref_document(made.last_step)
-        if made.frontier is not None:
-            doc |= {"frontier": ref_document(made.frontier), "answered": made.is_answered}
+        if frontier is not None:
+            doc["frontier"] = frontier
     return doc
 
 
-def _next_from(doc: Doc) -> NextExecution:
+def _next_from(doc: Doc, texts: Texts) -> NextExecution:
     made = None
     if "source" in doc:
         made = ForkedExecution(
@@ -104,7 +110,6 @@ def _next_from(doc: Doc) -> NextExecution:
             step=doc["step"],
             last_step=ref_from(doc.get("last_step")),
             voided=tuple(doc["voided"]),
-            frontier=ref_from(doc.get("frontier")),
-            is_answered=doc.get("answered", False),
+            frontier=frontier_from(doc.get("frontier"), texts),
         )
     return NextExecution(key=ExecutionKey(doc["ek"]), execution_id=doc["execution_id"], made=made)

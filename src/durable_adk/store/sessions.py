@@ -102,7 +102,11 @@ class Sessions(Part):
             text = getattr(session, name)
             if text is not None:
                 stored[name] = await core.store(session.key, part_nonce(nonce, name), text)
-        fields = session_fields(session, stored, nonce)
+        made = None if session.next is None else session.next.made
+        frontier = None
+        if made is not None and made.frontier is not None:
+            frontier = await stored_frontier(core, session.key, made.frontier, nonce)
+        fields = session_fields(session, stored, frontier, nonce)
 
         async def put(driver_session: Session) -> Doc | None:
             times = {"created_at": core.clock.now()}
