@@ -247,7 +247,7 @@ async def test_malformed_messages_are_one_error_each() -> None:
             with pytest.raises(ConfigError, match=match):
                 await run(runner, message)
         with pytest.raises(ConfigError, match="state_delta"):
-            await run(runner, answers(("c", "f", {})), state_delta={"a": 1})
+            await run(runner, None, invocation_id="e", state_delta={"a": 1})
 
 
 # ---------------------------------------------------------------- ids and sessions

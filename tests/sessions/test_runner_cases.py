@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.adk.agents import ParallelAgent
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 from google.genai import types
 
@@ -172,6 +173,36 @@ async def test_the_message_that_is_yielded_has_the_id_that_it_is_stored_with(
     ]
 
     assert yielded == [event.id for event in await desk.app.sessions.events("u", "s")]
+
+
+@pytest.mark.parametrize("root", ["agent", "composite", "flow"])
+async def test_state_that_comes_with_answers_is_set_before_the_turn_goes_on(
+    open_desk: Any, root: str
+) -> None:
+    seen: list[Any] = []
+
+    def build(log: agents.Log) -> Any:
+        made = [agents.payer(log, name=name) for name in ("a", "b")]
+        for each in made:
+            each.before_model_callback = lambda callback_context, llm_request: seen.append(
+                callback_context.state.get("by")
+            )
+        if root == "flow":
+            join = JoinNode(name="join")
+            return Workflow(name="flow", edges=[(START, tuple(made), join)])
+        return made[0] if root == "agent" else ParallelAgent(name="both", sub_agents=made)
+
+    desk = await open_desk(build)
+    await send(desk.one)
+    waits = await desk.waits()
+    confirmed = answers(*((wait.id, {"confirmed": True}) for wait in waits))
+    await send(desk.two, confirmed, state_delta={"by": "ada", "user:seen": 1})
+
+    assert seen == [None] * len(waits) + ["ada"] * len(waits)
+    state = (await desk.app.sessions.get("u", "s")).state
+    assert (state["by"], state["user:seen"]) == ("ada", 1)
+    told = [e.actions.state_delta for e in await desk.app.sessions.events("u", "s")]
+    assert told.count({"by": "ada", "user:seen": 1}) == 1
 
 
 def effect_and_question(log: agents.Log) -> Workflow:

@@ -146,6 +146,11 @@ CASES: dict[str, Case] = {
     "a confirmation, with its message": Case(
         agents.payer, [says_text(), answers({"confirmed": True}, yield_user_message=True)]
     ),
+    "state with an answer": Case(
+        agents.payer,
+        [says_text(), answers({"confirmed": True}, state_delta={"by": "ada", "user:seen": 1})],
+        state={"by": "ada", "user:seen": 1},
+    ),
     "a denial": Case(agents.payer, [says_text(), answers({"confirmed": False})]),
     "a tool that runs long": Case(
         agents.waiter, [says_text(), answers({"state": "closed"}, "ticket")]

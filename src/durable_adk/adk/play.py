@@ -156,7 +156,9 @@ class AdkPlay:
         last = events.pop() if self._needs_message() and events else None
         for event in events:
             await self._sessions.append_event(self._sessions.session, event)
-        return (last.content if last is not None else None), None, run_config
+        if last is None:
+            return None, None, run_config
+        return last.content, last.actions.state_delta or None, run_config
 
     async def _deliver(self, invocation: InvocationContext, event: Event) -> None:
         self._emit(await self._runner.deliver(invocation, event))

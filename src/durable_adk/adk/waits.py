@@ -155,10 +155,11 @@ def _segment(stage: Stage, path: str, call_id: str) -> str:
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
-    """The user events that carry the answers: one per branch, in frontier order."""
+    """The user events that carry the answers: one per branch, in frontier order. The first one also
+    carries the state that came with them."""
     for one in answered:
         _remember(stage, one.wait)
-    return [
+    events = [
         Event(
             invocation_id=stage.invocation_id,
             author="user",
@@ -169,6 +170,10 @@ def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
         )
         for group in answers_of_branches.by_branch(answered)
     ]
+    for one in answered:
+        if one.answer.state is not None:
+            events[0].actions.state_delta.update(codec.decode(one.answer.state))
+    return events
 
 
 def _remember(stage: Stage, wait: WaitRequest) -> None:

@@ -268,7 +268,7 @@ def _place(
             "session_service=",
             f"{type(session_service).__name__} would keep sessions apart from their executions",
             "Write DurableRunner(agent=..., app_name=..., mongodb=...), without session_service=."
-        " App(...).sessions.import_from(service, app_name=...) brings its conversations along.",
+            " App(...).sessions.import_from(service, app_name=...) brings its conversations along.",
         )
     found = session_service.mongodb if mongodb is None else mongodb
     settings = replace(session_service.settings, durable_workflow=True)

@@ -20,6 +20,8 @@ from durable_adk.app.streams import items
 from durable_adk.engine.program import Sink
 from durable_adk.engine.requests import Request
 from durable_adk.errors import ConfigError, InputConflict, LeaseLost, NotFound
+from durable_adk.model.activity import Payload
+from durable_adk.model.codec import encode
 from durable_adk.model.execution import Execution, SessionRecord, Status
 from durable_adk.model.identity import SessionKey, Tenant, session_key
 
@@ -48,6 +50,7 @@ class RunnerCall:
     _answers: Mapping[str, object] | None = None
     _answered_calls: frozenset[str] = frozenset()
     _request: Request | None = None
+    _state: Payload | None = None
     _is_first: bool = False
     _yielded: set[str] = field(default_factory=set, init=False)
 
@@ -55,7 +58,8 @@ class RunnerCall:
         """Find out what the call means. Nothing is stored."""
         responses = runner_base.responses_of(self.message)
         if responses and await self._answers_waits(opened, responses):
-            self._refuse_state()
+            given = checks.checked_state("state_delta", self.state_delta)
+            self._state = encode(given, where="state_delta") if given else None
         elif self.message is not None:
             await self._start(opened)
         elif self.invocation_id is not None:
@@ -156,8 +160,8 @@ class RunnerCall:
         if checks.checked_state("state_delta", self.state_delta):
             raise ConfigError(
                 "state_delta",
-                "comes with a message that starts an execution only",
-                "Set it with the next message.",
+                "comes with a message only",
+                "Set it with the next message, or with the answers.",
             )
 
     def user_event(self) -> Any:
@@ -175,7 +179,9 @@ class RunnerCall:
         async def start(sink: Sink) -> Execution:
             if self._request is not None:
                 return await self._invoke(opened, self._request, sink)
-            return await opened.engine.resume(self.execution_id, self._answers or {}, sink=sink)
+            return await opened.engine.resume(
+                self.execution_id, self._answers or {}, state=self._state, sink=sink
+            )
 
         with opened.failures.watch(self.execution_id) as raised:
             async with aclosing(items(start)) as found:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from durable_adk.errors import AnswerConflict, ConfigError, InvalidAnswer, NotStorable
+from durable_adk.model.activity import Payload
 from durable_adk.model.codec import decode, digest, encode, plain
 from durable_adk.model.execution import Execution
 from durable_adk.model.position import activity_id
@@ -159,13 +161,19 @@ def _stored(value: object, by: str | None, at: int) -> StoredAnswer:
     return StoredAnswer(value=payload, digest=digest(payload), by=by, at=at)
 
 
+MOST_STATE = 16 * 1024
+"""Characters of state that may come with answers: renewals rewrite the document that holds them."""
+
+
 def stored_answers(
-    execution_id: str, answers: object, *, by: str | None, at: int
+    execution_id: str, answers: object, *, by: str | None, at: int, state: Payload | None = None
 ) -> dict[str, StoredAnswer]:
     """The resume map in the form that is stored and compared, by wait id.
 
+    ``state`` is a payload to set with the answers.
+
     Raises:
-        ConfigError: ``answers`` is no mapping, or ``by`` is no text.
+        ConfigError: ``answers`` is no mapping, ``by`` is no text, or there is too much state.
         InvalidAnswer: a wait id is no text, or a value is not plain JSON.
     """
     if not isinstance(answers, Mapping):
@@ -175,6 +183,12 @@ def stored_answers(
             "Send {wait.id: value for each open wait}.",
         )
     _check_by(by)
+    if state is not None and len(state) > MOST_STATE:
+        raise ConfigError(
+            "state_delta",
+            f"has {len(state)} characters, and {MOST_STATE} may come with answers",
+            "Set it with the next message.",
+        )
     problems: dict[str, str] = {}
     stored: dict[str, StoredAnswer] = {}
     for wait, value in answers.items():
@@ -182,7 +196,7 @@ def stored_answers(
             problems[repr(wait)] = "is not a wait id"
             continue
         try:
-            stored[wait] = _stored(value, by, at)
+            stored[wait] = replace(_stored(value, by, at), state=state)
         except NotStorable as error:
             problems[wait] = f"{error.path}: {error.reason}"
     if problems:

@@ -27,6 +27,7 @@ from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
 from durable_adk.engine.worker import Worker
 from durable_adk.errors import ConfigError, InputConflict, NotFound, Unavailable
+from durable_adk.model.activity import Payload
 from durable_adk.model.codec import digest
 from durable_adk.model.execution import Execution, NewExecution, SessionRecord, Status
 from durable_adk.model.identity import (
@@ -270,6 +271,7 @@ class Engine(Catalog):
         answers: Mapping[str, object] | None = None,
         *,
         by: str | None = None,
+        state: Payload | None = None,
         timeout: float | None = None,
         sink: Sink | None = None,
     ) -> Execution:
@@ -277,6 +279,7 @@ class Engine(Catalog):
 
         The map holds every unanswered wait; answered ones may be repeated. The same map again
         gives the same outcome, also after the end; with everything answered, an empty one will do.
+        ``state`` is a payload of state to set with the answers.
 
         Raises:
             ConfigError, NotFound: no such id. InvalidAnswer: each missing, unknown or invalid
@@ -287,7 +290,11 @@ class Engine(Catalog):
         """
         parts = self._opened()
         given = stored_answers(
-            execution_id, {} if answers is None else answers, by=by, at=self._clock.estimate()
+            execution_id,
+            {} if answers is None else answers,
+            by=by,
+            at=self._clock.estimate(),
+            state=state,
         )
         execution = await self._answering.put_map(await self.get(execution_id), given)
         is_repeat = bool(given)

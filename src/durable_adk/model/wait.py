@@ -64,12 +64,14 @@ class StoredAnswer:
         digest: Digest of that payload: what repeats are compared by.
         by: Who answered, or None.
         at: Milliseconds since the epoch when it was accepted.
+        state: Payload of the state that is set with it, or None. Each answer of one message has it.
     """
 
     value: Payload
     digest: str
     by: str | None
     at: int
+    state: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,12 +169,18 @@ def answer_document(answer: StoredAnswer, value: Envelope) -> Doc:
     doc: Doc = {"digest": answer.digest, "at": answer.at, "value": value}
     if answer.by is not None:
         doc["by"] = printable(answer.by)
+    if answer.state is not None:
+        doc["state"] = answer.state
     return doc
 
 
 def answer_from(doc: Doc, texts: Texts) -> StoredAnswer:
     return StoredAnswer(
-        value=texts.of(doc["value"]), digest=doc["digest"], by=doc.get("by"), at=doc["at"]
+        value=texts.of(doc["value"]),
+        digest=doc["digest"],
+        by=doc.get("by"),
+        at=doc["at"],
+        state=doc.get("state"),
     )
 
 
