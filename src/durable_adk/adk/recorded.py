@@ -90,7 +90,10 @@ async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def now() -> dt.datetime:
     """The time, aware, in UTC: the wall clock in a recorded body, elsewhere the end of the last
-    record handed out in this scope."""
+    record handed out in this scope.
+
+    A body that was cut off is entered again and sees another time: call it in the function that
+    ``step()`` records there, not for that function's arguments."""
     scope = current()
     if scope is None:
         return dt.datetime.now(dt.UTC)
