@@ -56,6 +56,7 @@ def after_a_kill(shape: Shape, undisturbed: Life, life: Life, point: Point) -> l
     """What a kill changed, but for the bodies that were in flight."""
     if shape.bumps:
         undisturbed, life = _without_versions(undisturbed), _without_versions(life)
+    undisturbed, life = _with_sorted_interrupts(undisturbed), _with_sorted_interrupts(life)
     if shape.checkpoints:
         undisturbed, life = _with_last_checkpoint(undisturbed), _with_last_checkpoint(life)
     return differences(shape, undisturbed, life, point[0], repeats=shape.repeats)
@@ -66,6 +67,16 @@ def _without_versions(life: Life) -> Life:
     for event in events:
         saved = event.get("actions", {}).get("artifact_delta", {})
         saved.update(dict.fromkeys(saved, "saved"))
+    return dataclasses.replace(life, events=events)
+
+
+def _with_sorted_interrupts(life: Life) -> Life:
+    """Checkpoints of a resumable app list what its branches ask in the order in which they did."""
+    events = copy.deepcopy(life.events)
+    for event in events:
+        state = event.get("actions", {}).get("agent_state") or {}
+        for node in (state.get("nodes") or {}).values():
+            node.get("interrupts", []).sort()
     return dataclasses.replace(life, events=events)
 
 
