@@ -129,6 +129,22 @@ async def test_a_turn_of_an_ancestor_is_rewound_by_the_ancestor_only(place: Plac
     assert len(made) == 1
 
 
+async def test_a_turn_of_a_fork_made_inside_one_is_rewound_by_its_invocation(
+    place: Place,
+) -> None:
+    made: list[SessionFork] = []
+    rewinding(place, made)
+    await place.say("s", "one")
+    waiting = await place.say("s", "pay 5")
+    fork = await place.app.sessions.fork("u", "s", before=waiting.waits[0].id)
+    await place.answer(await place.outcome(fork), {"confirmed": False})
+
+    out = await place.say(fork.session_id, f"do rewind {waiting.execution_id}")
+
+    assert out.status == "completed", out.error
+    assert len(await place.events(made[0].session_id)) == 2
+
+
 async def test_outside_a_durable_invocation_it_is_refused(place: Place) -> None:
     first = await place.say("s", "one")
 
