@@ -113,6 +113,7 @@ def serve() -> None:
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # before the port is told: whoever connects early waits
     print(listening.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(api, log_level="error")).run(sockets=[listening])
 
