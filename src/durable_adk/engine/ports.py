@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from durable_adk.engine.read_ports import ReadStore
 from durable_adk.engine.session_ports import SessionStore
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import (
@@ -21,7 +22,6 @@ from durable_adk.model.execution import (
     Lease,
     NewExecution,
     Parent,
-    SessionRecord,
     Status,
     StepDocument,
     StoredError,
@@ -88,7 +88,7 @@ class KeeperLink(Protocol):
     async def close(self) -> None: ...
 
 
-class Store(SessionStore, Protocol):
+class Store(ReadStore, SessionStore, Protocol):
     """The only spokesman of the database. One implementation, three drivers."""
 
     needs_own_loop: bool
@@ -338,49 +338,6 @@ class Store(SessionStore, Protocol):
         Effect: error, failures, voided slots added; no claim. Filter token, ``running``.
         Raises: LeaseLost.
         """
-        ...
-
-    # ---------------------------------------------------------------- reads
-
-    async def get_execution(self, key: ExecutionKey) -> Execution | None: ...
-
-    async def latest_execution(self, key: SessionKey) -> Execution | None:
-        """The session's last turn, active or not."""
-        ...
-
-    async def list_executions(
-        self, selection: Selection
-    ) -> tuple[tuple[Execution, ...], str | None]:
-        """Newest first, with the cursor of the next page."""
-        ...
-
-    async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
-        """Suspended executions with open waits, oldest ``waiting_since`` first."""
-        ...
-
-    async def list_due(
-        self, tenant: Tenant, *, version: str | None, limit: int
-    ) -> tuple[ExecutionKey, ...]:
-        """Executions that ``claim`` would take now, longest due first, of this version or of none;
-        with ``scopes_due`` ones left to ``list_scopes_due``."""
-        ...
-
-    async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
-        """Executions whose last committed step has shared state that is not applied."""
-        ...
-
-    async def next_wake(self, tenant: Tenant) -> int | None:
-        """The earliest ``wake_at`` of active executions, or None if there is none before FAR."""
-        ...
-
-    async def list_turns(
-        self, record: SessionRecord, *, before: int, limit: int
-    ) -> tuple[Execution, ...]:
-        """Turns of a session before one, newest first; those of its ancestors included."""
-        ...
-
-    async def existing_executions(self, keys: Sequence[ExecutionKey]) -> frozenset[ExecutionKey]:
-        """Which of these executions there are. One read."""
         ...
 
 

@@ -7,36 +7,29 @@ does not fit, a MongoDB that is not there. What ran returns the execution where 
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from durable_adk.engine.answering import Answering, Receipt
 from durable_adk.engine.answers import stored_answer, stored_answers
+from durable_adk.engine.beginning import Beginning
 from durable_adk.engine.catalog import Catalog
 from durable_adk.engine.following import Following
-from durable_adk.engine.forking import FORKS
 from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
 from durable_adk.engine.program import Program, Sink
 from durable_adk.engine.recovery import AT_ONCE, Recovery
-from durable_adk.engine.requests import Request, busy, is_same, session_of
+from durable_adk.engine.requests import Request, busy, is_same
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
 from durable_adk.engine.worker import Worker
-from durable_adk.errors import ConfigError, InputConflict, NotFound, Unavailable
+from durable_adk.errors import ConfigError, NotFound, Unavailable
 from durable_adk.model.activity import Payload
-from durable_adk.model.codec import digest
-from durable_adk.model.execution import Execution, NewExecution, SessionRecord, Status
+from durable_adk.model.execution import Execution, NewExecution, Status
 from durable_adk.model.identity import (
     Tenant,
-    checked_id,
-    execution_key,
-    new_nonce,
-    new_run_id,
-    session_key,
 )
 from durable_adk.model.position import split_activity_id
 from durable_adk.model.store_results import Begun, Busy, Forked, Taken
@@ -60,6 +53,7 @@ class Engine(Catalog):
         self._clock = clock
         self._faults: Faults = faults or NoFaults()
         self._answering = Answering(store)
+        self._beginning = Beginning(store, tenant, settings, self.forking)
         self._parts: _Parts | None = None
 
     # ------------------------------------------------------------ life
@@ -146,8 +140,8 @@ class Engine(Catalog):
             Unavailable: MongoDB does not answer, or ``timeout`` has passed.
         """
         parts = self._opened()
-        new = self._new(request, run_now=True)
-        await self._check_id(new)
+        new = self._beginning.new(request, run_now=True)
+        await self._beginning.check_id(new)
         going = self._invoke(parts, request, new, sink)
         return await self._within(timeout, new.execution_id, going)
 
@@ -157,7 +151,7 @@ class Engine(Catalog):
         while True:
             match await parts.attempts.begin(new, sink):
                 case Forked(session):
-                    new = await self._as_next(request, new, session)
+                    new = await self._beginning.as_next(request, new, session)
                 case Taken(execution) if is_same(execution, new, request):
                     return await parts.following.follow(execution, early=True, sink=sink)
                 case Taken(execution) | Busy(execution):
@@ -165,7 +159,7 @@ class Engine(Catalog):
                     if not in_the_way.status.is_final:
                         raise busy(in_the_way)
                     if execution.key == new.key:  # a rival's message was the first of the fork
-                        new = self._new(request, run_now=True)
+                        new = self._beginning.new(request, run_now=True)
                 case live:
                     ended = await parts.following.outcome(live)
                     if ended is not None:
@@ -179,12 +173,12 @@ class Engine(Catalog):
         Raises: as ``invoke``; SessionBusy also when the last execution is due.
         """
         self._opened()
-        new = self._new(request, run_now=False)
-        await self._check_id(new)
+        new = self._beginning.new(request, run_now=False)
+        await self._beginning.check_id(new)
         while True:
             match await self.store.begin(new):
                 case Forked(session):
-                    new = await self._as_next(request, new, session)
+                    new = await self._beginning.as_next(request, new, session)
                 case Begun(execution):
                     return execution
                 case Taken(execution) if is_same(execution, new, request):
@@ -192,76 +186,7 @@ class Engine(Catalog):
                 case Taken(execution) | Busy(execution) if not execution.status.is_final:
                     raise busy(execution)
                 case _:
-                    new = self._new(request, run_now=False)
-
-    async def _check_id(self, new: NewExecution) -> None:
-        """Raises: InputConflict: the id is that of a fork's first execution, and this is another
-        session."""
-        if not new.execution_id.startswith(FORKS):
-            return
-        fork = await self.store.session_awaiting(new.key)
-        if fork is not None and fork.key != new.session_key:
-            raise InputConflict(
-                f"execution {new.execution_id!r}",
-                f"belongs to session {fork.session_id!r}",
-                "Use another execution id.",
-            )
-
-    async def _as_next(
-        self, request: Request, new: NewExecution, session: SessionRecord
-    ) -> NewExecution:
-        """The first execution of a fork has an id already; one made inside another execution is
-        made first, and the message follows it.
-
-        Raises:
-            InputConflict: the caller asked for another id.
-        """
-        following = session.next
-        assert following is not None  # ``Forked`` says so
-        if following.made is not None:
-            await self.forking.first_execution(session)
-            return new
-        if request.execution_id is not None:
-            raise InputConflict(
-                f"execution {request.execution_id!r}",
-                f"the next one of session {session.session_id!r}, which is a fork, is"
-                f" {following.execution_id!r}",
-                "Use that id, or leave execution_id out.",
-            )
-        execution_id = following.execution_id
-        return replace(
-            new, key=following.key, execution_id=execution_id, invocation_id=execution_id
-        )
-
-    def _new(self, request: Request, *, run_now: bool) -> NewExecution:
-        execution_id = (
-            str(uuid.uuid4())
-            if request.execution_id is None
-            else checked_id("execution_id", request.execution_id)
-        )
-        user_id = checked_id("user_id", request.user_id)
-        session_id = (
-            session_of(execution_id)
-            if request.session_id is None
-            else checked_id("session_id", request.session_id)
-        )
-        return NewExecution(
-            key=execution_key(self.tenant, execution_id),
-            execution_id=execution_id,
-            tenant=self.tenant,
-            user_id=user_id,
-            session_id=session_id,
-            session_key=session_key(self.tenant, user_id, session_id),
-            run=new_run_id(),
-            invocation_id=execution_id,
-            input=request.input,
-            input_digest=digest(request.input),
-            nonce=new_nonce(),
-            run_now=run_now,
-            ttl_ms=self.settings.lease_ttl_ms,
-            version=self.settings.version,
-            initial_state=request.initial_state,
-        )
+                    new = self._beginning.new(request, run_now=False)
 
     # ------------------------------------------------------------ answer
 

@@ -29,7 +29,7 @@ async def test_everything_that_is_due_is_brought_to_its_next_stop_once(here: Wor
     answered = await engine.invoke(here.message(session="b", execution_id="answered"))
     await engine.answer(ids(answered)[0], "yes")
     await engine.invoke(here.message(session="c", execution_id="suspended"))
-    new = engine._new(here.message(session="d", execution_id="owner-dead"), run_now=True)
+    new = engine._beginning.new(here.message(session="d", execution_id="owner-dead"), run_now=True)
     await here.store.begin(new)
     await engine.submit(here.message(session="e", execution_id="submitted"))
     await make_stuck(here, "stuck", session="f")
@@ -51,7 +51,7 @@ async def test_what_is_not_due_yet_is_left_alone(here: World) -> None:
     program = ScriptedProgram().raises(1, RuntimeError("no"))
     engine = await here.engine(program)
     await engine.invoke(here.message(session="a"))
-    await here.store.begin(engine._new(here.message(session="b"), run_now=True))
+    await here.store.begin(engine._beginning.new(here.message(session="b"), run_now=True))
     assert await engine.recover() == ()
 
 

@@ -43,7 +43,9 @@ async def stored(here: World) -> list[Execution]:
 async def abandoned(here: World, execution_id: str = "x", session: str = "s") -> None:
     """An execution whose owner died right after it began."""
     engine = await here.engine(ScriptedProgram())
-    new = engine._new(here.message(session=session, execution_id=execution_id), run_now=True)
+    new = engine._beginning.new(
+        here.message(session=session, execution_id=execution_id), run_now=True
+    )
     assert isinstance(await here.store.begin(new), Begun)
 
 

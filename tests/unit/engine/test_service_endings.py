@@ -38,7 +38,7 @@ async def in_state(here: World, engine: Engine, state: str) -> None:
         case "stuck":
             await make_stuck(here, "x")
         case "owner dead":
-            new = engine._new(here.message(execution_id="x"), run_now=True)
+            new = engine._beginning.new(here.message(execution_id="x"), run_now=True)
             await here.store.begin(new)
             here.pass_lease()
 
@@ -135,7 +135,7 @@ async def test_a_cancel_that_finds_a_dead_owner_ends_it_when_the_lease_has_run_o
     here: World,
 ) -> None:
     engine = await here.engine(ScriptedProgram())
-    new = engine._new(here.message(execution_id="x"), run_now=True)
+    new = engine._beginning.new(here.message(execution_id="x"), run_now=True)
     await here.store.begin(new)
     cancelling = asyncio.create_task(engine.cancel("x"))
 
@@ -153,7 +153,7 @@ async def test_an_owner_that_does_not_notice_leaves_the_execution_running_and_as
 ) -> None:
     monkeypatch.setattr("durable_adk.engine.following.ENDING_LEASES", 0)
     engine = await here.engine(ScriptedProgram())
-    new = engine._new(here.message(execution_id="x"), run_now=True)
+    new = engine._beginning.new(here.message(execution_id="x"), run_now=True)
     await here.store.begin(new)
     asked = await engine.cancel("x", "enough")
     assert asked.status is Status.RUNNING
@@ -330,7 +330,7 @@ async def test_a_caller_that_waits_for_another_process_is_let_go_when_the_engine
     here: World,
 ) -> None:
     engine = await here.engine(ScriptedProgram())
-    new = engine._new(here.message(execution_id="x"), run_now=True)
+    new = engine._beginning.new(here.message(execution_id="x"), run_now=True)
     await here.store.begin(new)
     caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
     await asyncio.sleep(0.02)

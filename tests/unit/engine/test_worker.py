@@ -56,7 +56,7 @@ async def test_a_worker_goes_on_with_what_becomes_due(here: World) -> None:
     await eventually(failed_once)
     here.clock.advance(1000)
     await has_status(engine, "y", Status.COMPLETED)
-    await here.store.begin(engine._new(here.message(execution_id="z"), run_now=True))
+    await here.store.begin(engine._beginning.new(here.message(execution_id="z"), run_now=True))
     here.pass_lease()
     await has_status(engine, "z", Status.COMPLETED)
     await working.stop()

@@ -1,0 +1,55 @@
+"""What the engine reads of executions for people, workers and calls: part of ``ports.Store``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from durable_adk.model.execution import Execution, SessionRecord
+from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
+from durable_adk.model.store_results import Selection
+
+
+class ReadStore(Protocol):
+    """Reads only. Contracts and errors as in ``ports.Store``."""
+
+    async def get_execution(self, key: ExecutionKey) -> Execution | None: ...
+
+    async def latest_execution(self, key: SessionKey) -> Execution | None:
+        """The session's last turn, active or not."""
+        ...
+
+    async def list_executions(
+        self, selection: Selection
+    ) -> tuple[tuple[Execution, ...], str | None]:
+        """Newest first, with the cursor of the next page."""
+        ...
+
+    async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
+        """Suspended executions with open waits, oldest ``waiting_since`` first."""
+        ...
+
+    async def list_due(
+        self, tenant: Tenant, *, version: str | None, limit: int
+    ) -> tuple[ExecutionKey, ...]:
+        """Executions that ``claim`` would take now, longest due first, of this version or of none;
+        with ``scopes_due`` ones left to ``list_scopes_due``."""
+        ...
+
+    async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
+        """Executions whose last committed step has shared state that is not applied."""
+        ...
+
+    async def next_wake(self, tenant: Tenant) -> int | None:
+        """The earliest ``wake_at`` of active executions, or None if there is none before FAR."""
+        ...
+
+    async def list_turns(
+        self, record: SessionRecord, *, before: int, limit: int
+    ) -> tuple[Execution, ...]:
+        """Turns of a session before one, newest first; those of its ancestors included."""
+        ...
+
+    async def existing_executions(self, keys: Sequence[ExecutionKey]) -> frozenset[ExecutionKey]:
+        """Which of these executions there are. One read."""
+        ...
