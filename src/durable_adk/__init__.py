@@ -72,6 +72,7 @@ __all__ = [
     "ExecutionRecord",
     "InputConflict",
     "InvalidAnswer",
+    "KeyMissing",
     "LeaseLost",
     "MongoArtifactService",
     "NotFound",
@@ -117,8 +118,8 @@ _MODULES = {
     "app.tools": "durable_tool",
     "errors": (
         "AnswerConflict ConfigError CorruptHistory DurabilityDisabled DurableError ExecutionFailed"
-        " InputConflict InvalidAnswer LeaseLost NotFound NotStorable OutcomeUnknown ReplayMismatch"
-        " SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
+        " InputConflict InvalidAnswer KeyMissing LeaseLost NotFound NotStorable OutcomeUnknown"
+        " ReplayMismatch SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
     ),
     "model.activity": "ActivityInfo",
 }

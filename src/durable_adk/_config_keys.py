@@ -6,12 +6,14 @@ raises ``Refused`` with the rule. ``config.py`` adds the file and the key.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Callable, Mapping
 
 MIN_LEASE_MS = 3_000
 MIN_SPILL, MAX_SPILL = 1_024, 8 * 1024 * 1024
+MAX_PAYLOAD = 1_024 * 1024 * 1024
 
 
 class Refused(Exception):
@@ -136,18 +138,59 @@ def _seconds(low_ms: int, rule: str) -> Parse:
     return parse
 
 
-def _size(value: object) -> int:
-    rule = "expected bytes, or text with a unit (512KB, 2MB)"
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]{1,9})\s*(B|KB|MB|)\s*", value)
-        if not match:
-            raise Refused(f"{rule}, got {value!r}")
-        value = int(match[1]) * {"": 1, "B": 1, "KB": 1_024, "MB": 1_024 * 1_024}[match[2]]
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(f"{rule}, got {named(value)}")
-    if not MIN_SPILL <= value <= MAX_SPILL:
-        raise Refused(f"{value} bytes is not between 1KB and 8MB")
-    return value
+def _bytes(low: int, high: int, rule: str, *, off: bool = False) -> Parse:
+    """A size in bytes; with ``off`` also ``never``, which is None."""
+    expected = "expected bytes, or text with a unit (512KB, 2MB)" + (", or never" if off else "")
+
+    def parse(value: object) -> int | None:
+        if off and value == "never":
+            return None
+        if isinstance(value, str):
+            match = re.fullmatch(r"\s*([0-9]{1,9})\s*(B|KB|MB|)\s*", value)
+            if not match:
+                raise Refused(f"{expected}, got {value!r}")
+            value = int(match[1]) * {"": 1, "B": 1, "KB": 1_024, "MB": 1_024 * 1_024}[match[2]]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Refused(f"{expected}, got {named(value)}")
+        if not low <= value <= high:
+            raise Refused(f"{value} bytes is not between {rule}")
+        return value
+
+    return parse
+
+
+_KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _keys(value: object) -> dict[str, bytes]:
+    """Keys by id, in order. No message shows one."""
+    if not isinstance(value, Mapping):
+        raise Refused(f"expected key ids with a key each, got {named(value)}")
+    keys: dict[str, bytes] = {}
+    for name, text in value.items():
+        if not isinstance(name, str) or not _KEY_ID.fullmatch(name):
+            raise Refused(f"{name!r} is no key id: at most 64 letters, digits, '.', '_' or '-'")
+        rule = f"{name}: expected 32 bytes in base64"
+        if not isinstance(text, str):
+            raise Refused(f"{rule}, got {named(text)}")
+        try:
+            keys[name] = base64.b64decode(text.strip().translate(_URL_SAFE), validate=True)
+        except ValueError:
+            raise Refused(f"{rule}, got text that is not base64") from None
+        if len(keys[name]) != 32:
+            raise Refused(f"{rule}, got {len(keys[name])} bytes")
+    if len(set(keys.values())) < len(keys):
+        raise Refused("two ids have the same key")
+    return keys
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def _names(value: object) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise Refused(f"expected a list of names of fields, got {named(value)}")
+    return frozenset(value)
 
 
 def _choice(*allowed: str, later: tuple[str, ...] = (), why: str = "") -> Parse:
@@ -187,10 +230,15 @@ KEYS: Mapping[str, tuple[str, Parse]] = {
     "replay.input_mismatch.wait": ("wait_mismatch", _choice("error", why=_NEVER)),
     "session.max_turns": ("max_turns", _count(1)),
     "record_requests": ("", _not_yet),
-    "payload.compress_above": ("", _not_yet),
-    "payload.spill_above": ("spill_above", _size),
-    "payload.max": ("", _not_yet),
-    "encryption.keys": ("", _not_yet),
+    "redact": ("redact", _names),
+    "payload.compress_above": (
+        "compress_above",
+        _bytes(0, MAX_SPILL, "0 and 8MB", off=True),
+    ),
+    "payload.spill_above": ("spill_above", _bytes(MIN_SPILL, MAX_SPILL, "1KB and 8MB")),
+    "payload.max": ("payload_max", _bytes(MIN_SPILL, MAX_PAYLOAD, "1KB and 1024MB", off=True)),
+    "encryption.keys": ("encryption_keys", _keys),
+    "encryption.read_plain": ("read_plain", _switch),
     "retention.turns": ("", _not_yet),
     "retention.age": ("", _not_yet),
     "shutdown.grace": ("grace_s", _seconds(0, "")),

@@ -32,12 +32,20 @@ Settings, with their defaults; "-" is none:
     replay.input_mismatch.tool     error        error only: other arguments.
     replay.input_mismatch.wait     error        error only: another question.
     session.max_turns              -            How many finished turns an attempt loads.
+    redact                         -            Names of fields whose values people are not shown,
+                                                wherever one is in what a wait, an error or a log
+                                                line shows. What is recorded keeps them: encrypt.
+    payload.compress_above         2KB          Larger payloads are compressed (characters); never.
     payload.spill_above            1MB          Larger payloads are stored in chunks; 1KB to 8MB.
+    payload.max                    64MB         Larger values are refused; 1KB to 1024MB, or never.
+    encryption.keys                -            Key id: 32 bytes in base64, usually ${NAME}. The
+                                                first one encrypts, every one decrypts.
+    encryption.read_plain          true         false: content that is not encrypted is refused.
     tools.<name>.on_unknown_outcome  rerun      rerun or fail, when a process died in the tool.
     shutdown.grace                 10s          For so long close() lets attempts go on.
 
-Reserved, and refused until they are built: record_requests, payload.compress_above, payload.max,
-encryption.keys, retention.turns, retention.age, tools.<name>.expires_after, tools.<name>.on_expiry.
+Reserved, and refused until they are built: record_requests, retention.turns, retention.age,
+tools.<name>.expires_after, tools.<name>.on_expiry.
 """
 
 from __future__ import annotations
@@ -81,7 +89,12 @@ class Settings:
         uri: Connection string, or None. Not in ``repr``: it may hold a password.
         database: Its name, or None: the connection string may have one.
         max_turns: How many finished turns an attempt loads; None for all.
+        redact: Names of fields whose values people are not shown.
+        compress_above: Characters above which a payload is compressed; None for never.
         spill_above: Bytes above which a payload is stored in chunks.
+        payload_max: Bytes above which a value is refused; None for never.
+        encryption_keys: 32 bytes each, by id; the first one encrypts. Not in ``repr``.
+        read_plain: Whether content that is not encrypted is read where there are keys.
         tools: Policy by tool name: ``rerun`` or ``fail``.
     """
 
@@ -105,7 +118,12 @@ class Settings:
     tool_mismatch: Literal["error"] = "error"
     wait_mismatch: Literal["error"] = "error"
     max_turns: int | None = None
+    redact: frozenset[str] = frozenset()
+    compress_above: int | None = 2_048
     spill_above: int = 1_048_576
+    payload_max: int | None = 64 * 1_048_576
+    encryption_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    read_plain: bool = True
     tools: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 10.0
 
@@ -236,12 +254,17 @@ class _Reader:
         return value
 
     def _value(self, key: str, value: object, parse: Parse) -> object:
-        if isinstance(value, str) and "${" in value:
-            value = FromEnvironment(self._expanded(key, value))
         try:
-            return parse(value)
+            return parse(self._with_variables(key, value))
         except Refused as rule:
             raise self._error(key, str(rule)) from None
+
+    def _with_variables(self, key: str, value: object) -> object:
+        if isinstance(value, str) and "${" in value:
+            return FromEnvironment(self._expanded(key, value))
+        if isinstance(value, Mapping):
+            return {name: self._with_variables(f"{key}.{name}", v) for name, v in value.items()}
+        return value
 
     def _expanded(self, key: str, text: str) -> str:
         """``text`` with each ``${NAME}`` replaced; ``$${`` stands for itself."""

@@ -3,6 +3,7 @@
 DurableError
 ├── ConfigError             you can fix it: a setting, an argument, a graph
 │   ├── DurabilityDisabled  ``features.durable_workflow`` is off or missing
+│   ├── KeyMissing          content is encrypted under a key that is not configured
 │   └── UnsupportedNode     a node that cannot be made durable
 ├── Unavailable             nothing happened; try again
 ├── WriteUnknown            not acknowledged in time; call again with the same id or answer
@@ -35,6 +36,7 @@ __all__ = [
     "ExecutionFailed",
     "InputConflict",
     "InvalidAnswer",
+    "KeyMissing",
     "LeaseLost",
     "NotFound",
     "NotStorable",
@@ -72,6 +74,22 @@ class ConfigError(DurableError):
 
 class DurabilityDisabled(ConfigError):
     """``features.durable_workflow`` is off or missing."""
+
+
+class KeyMissing(ConfigError):
+    """Content is encrypted under a key that is not configured here.
+
+    Attributes:
+        key_id: The id of that key.
+    """
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            "encryption.keys",
+            f"has no key {key_id!r}, which stored content is encrypted with",
+            f"Configure {key_id!r} again, after the key that encrypts; nothing is lost.",
+        )
+        self.key_id = key_id
 
 
 class UnsupportedNode(ConfigError):

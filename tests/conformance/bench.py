@@ -7,7 +7,7 @@ import itertools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from durable_adk.model.activity import Kind, Record, RecordStatus
@@ -75,8 +75,17 @@ class ScriptedFaults:
 class Bench:
     """One store, and everything that makes documents for it. Ids are fresh in every test."""
 
-    def __init__(self, client: Any, *, database: str, clock: Any, is_real: bool) -> None:
+    def __init__(
+        self,
+        client: Any,
+        *,
+        database: str,
+        clock: Any,
+        is_real: bool,
+        keys: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.client = client
+        self.keys = keys
         self.database = database
         self.clock = clock
         self.is_real = is_real
@@ -88,7 +97,13 @@ class Bench:
     def make_store(self, **options: Any) -> MongoStore:
         return MongoStore(
             self.client,
-            **{"database": self.database, "clock": self.clock, "lease_ttl_ms": TTL_MS, **options},
+            **{
+                "database": self.database,
+                "clock": self.clock,
+                "lease_ttl_ms": TTL_MS,
+                "keys": self.keys,
+                **options,
+            },
         )
 
     async def rival(self, **options: Any) -> MongoStore:

@@ -17,6 +17,7 @@ from tests.conformance.bench import Bench
 HERE = Path(__file__).parent
 BENCHES = (
     "mongomock",
+    "mongomock-encrypted",
     "pymongo-standalone",
     "pymongo-replica-set",
     "motor-standalone",
@@ -38,8 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = getattr(item, "originalname", item.name)
         bench = getattr(item, "callspec", None) and item.callspec.params.get("bench")
+        driver = (bench or "").removesuffix("-encrypted")
         for listed in exclusions():
-            if HERE in item.path.parents and (listed["test"], listed["bench"]) == (name, bench):
+            if HERE in item.path.parents and (listed["test"], listed["bench"]) == (name, driver):
                 item.add_marker(pytest.mark.skip(reason=listed["reason"]))
 
 
@@ -47,7 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def bench(request: pytest.FixtureRequest, database: str) -> AsyncIterator[Bench]:
     driver, _, server = request.param.partition("-")
     if driver == "mongomock":
-        made = Bench(AsyncMongoMockClient(), database=database, clock=LocalClock(), is_real=False)
+        made = Bench(
+            AsyncMongoMockClient(),
+            database=database,
+            clock=LocalClock(),
+            is_real=False,
+            keys={"k1": bytes(range(32))} if server == "encrypted" else None,
+        )
         await made.store.open()
         yield made
         return

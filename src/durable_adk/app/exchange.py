@@ -178,9 +178,10 @@ async def take_in(
     """
     user = checked_id("user_id", portable.user_id if user_id is None else user_id)
     session = checked_id("session_id", portable.session_id if session_id is None else session_id)
-    digest = portable.digest()
     opened = await lifecycle.opened()
     store, key = opened.store, session_key(lifecycle.tenant, user, session)
+    digests = store.hidden(portable.digest())
+    digest = digests[0]
     record = SessionRecord(
         key=key,
         tenant=lifecycle.tenant,
@@ -191,7 +192,7 @@ async def take_in(
         imported=Imported(digest=digest, is_whole=False),
     )
     stored = await store.begin_import(record)
-    if stored.imported is None or stored.imported.digest != digest:
+    if stored.imported is None or stored.imported.digest not in digests:
         raise InputConflict(
             f"session {session!r} of user {user!r}",
             "there is one already, and it is not this one, or as this one was when it was imported",
@@ -200,6 +201,7 @@ async def take_in(
         )
     if stored.imported.is_whole:
         return stored, True
+    digest = stored.imported.digest
     await store.import_turns(stored_turns(portable, record, digest))
     if portable.shared is not None:
         stamp = f"{portable.shared_at:015d}:{session}"

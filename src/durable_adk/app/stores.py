@@ -34,6 +34,9 @@ def make_store(
         create_indexes=settings.create_indexes,
         lease_ttl_ms=settings.lease_ttl_ms,
         spill_above=settings.spill_above,
+        compress_above=settings.compress_above,
+        keys=settings.encryption_keys,
+        read_plain=settings.read_plain,
         clock=clock,
         faults=faults,
     )

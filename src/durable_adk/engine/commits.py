@@ -21,6 +21,7 @@ from durable_adk.errors import (
     ConfigError,
     CorruptHistory,
     DurableError,
+    KeyMissing,
     LeaseLost,
     NotStorable,
     OutcomeUnknown,
@@ -200,10 +201,10 @@ class Settlement:
             self._on_error(error)
         failures = self._past.execution.failures
         match error:
+            case ReplayMismatch() | CorruptHistory() | KeyMissing():
+                return await self._give_up(Status.STUCK, error, failures, ran)
             case NotStorable() | OutcomeUnknown() | ConfigError():
                 return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
-            case ReplayMismatch() | CorruptHistory():
-                return await self._give_up(Status.STUCK, error, failures, ran)
             case Unavailable() | WriteUnknown():  # says nothing about the program: not counted
                 return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran, error))
         voided = _voided(ran, error)

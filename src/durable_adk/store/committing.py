@@ -37,7 +37,7 @@ from durable_adk.store.documents import (
     error_document,
     ref_document,
 )
-from durable_adk.store.errors import Unsettled, Verdict, verdict
+from durable_adk.store.errors import Unsettled
 from durable_adk.store.frontiers import stored_answer, stored_frontier
 from durable_adk.store.payloads import is_large, part_nonce
 from durable_adk.store.records import (
@@ -208,13 +208,8 @@ class Committing(Part):
         ids = [doc["_id"] for doc in docs]
 
         async def put(session: Session) -> bool | None:
-            try:
-                await core.collection(ACTIVITIES).insert_many(docs, ordered=False, session=session)
-            except Exception as error:  # read by ``verdict``
-                if verdict(error) is Verdict.DUPLICATE:
-                    return None
-                raise
-            return True
+            inserted = await core.insert_many(ACTIVITIES, docs, ordered=False, session=session)
+            return inserted or None
 
         async def settle(session: Session) -> bool:
             there = await core.find(session, ACTIVITIES, filters.by_ids(ids), fields={"_id": 1})

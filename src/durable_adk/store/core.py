@@ -6,7 +6,7 @@ it happened it is put again, the same; then it is settled by reading back in the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,17 @@ from durable_adk.store.errors import (
     translated,
     verdict,
 )
-from durable_adk.store.payloads import Envelope, Texts, chunk_ids, inline, is_large, spilled
+from durable_adk.store.payloads import (
+    BYTES_AT_ONCE,
+    COMPRESS_ABOVE,
+    Envelope,
+    Texts,
+    batches,
+    inline,
+    is_large,
+    spilled,
+)
+from durable_adk.store.sealing import Sealing
 
 R = TypeVar("R")
 Session = Any
@@ -51,7 +61,6 @@ INPUT_INLINE = 64 * 1024
 ANSWER_INLINE = 16 * 1024
 FRONTIER_INLINE = 256 * 1024
 """The contents of all waits of a frontier together."""
-_CHUNKS_AT_ONCE = 200
 
 
 class Faults(Protocol):
@@ -123,9 +132,19 @@ class Core:
     """The database, the clock and the fault points, shared by the parts of the store."""
 
     def __init__(
-        self, link: Link, *, clock: Clock, faults: Faults, deadline_ms: int, spill_above: int
+        self,
+        link: Link,
+        *,
+        clock: Clock,
+        faults: Faults,
+        deadline_ms: int,
+        spill_above: int,
+        compress_above: int | None = COMPRESS_ABOVE,
+        sealing: Sealing | None = None,
     ) -> None:
         self.link = link
+        self.sealing = sealing or Sealing()
+        self._compress_above = compress_above
         self.clock = clock
         self.faults = faults
         self.spill_above = spill_above
@@ -227,13 +246,16 @@ class Core:
         if limit:
             cursor = cursor.limit(limit)
         docs: list[dict[str, Any]] = await cursor.to_list(None)
-        return docs
+        return [self.sealing.opened(name, doc) for doc in docs]
 
     async def find_one(
         self, session: Session, name: str, found: filters.Filter
     ) -> dict[str, Any] | None:
         doc: dict[str, Any] | None = await self.collection(name).find_one(found, session=session)
-        return doc
+        return self._opened(name, doc)
+
+    def _opened(self, name: str, doc: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if doc is None else self.sealing.opened(name, doc)
 
     # ------------------------------------------------------------------ payloads
 
@@ -246,8 +268,8 @@ class Core:
         """
         limit = self.spill_above if inline_up_to is None else min(inline_up_to, self.spill_above)
         if not is_large(text, limit):
-            return inline(text)
-        envelope, chunks = spilled(owner, nonce, text)
+            return inline(text, compress_above=self._compress_above)
+        envelope, chunks = spilled(owner, nonce, text, with_digest=self.sealing.is_on)
         for chunk in chunks:  # one by one: each insert stays within its timeout
             await self.insert_own(Write.CHUNK, PAYLOADS, chunk)
         return envelope
@@ -267,6 +289,7 @@ class Core:
 
     async def insert_one(self, session: Session, name: str, doc: dict[str, Any]) -> bool | None:
         """Insert; None if the key (or a unique value) is taken."""
+        doc = self.sealing.document(name, doc)
         try:
             await self.collection(name).insert_one(doc, session=session)
         except Exception as error:  # read by ``verdict``
@@ -275,10 +298,34 @@ class Core:
             raise
         return True
 
+    async def insert_many(
+        self,
+        name: str,
+        docs: Sequence[dict[str, Any]],
+        *,
+        ordered: bool,
+        session: Session = None,
+    ) -> bool:
+        """Insert; False at a duplicate, which unordered leaves the others inserted."""
+        collection = self.collection(name)
+        stored = [self.sealing.document(name, doc) for doc in docs]
+        options = {} if session is None else {"session": session}
+        try:
+            if len(stored) == 1:
+                await collection.insert_one(stored[0], **options)
+            else:
+                await collection.insert_many(stored, ordered=ordered, **options)
+        except Exception as error:  # read by ``verdict``
+            if verdict(error) is Verdict.DUPLICATE:
+                return False
+            raise
+        return True
+
     async def upsert_one(
         self, session: Session, name: str, found: filters.Filter, update: Any
     ) -> dict[str, Any] | None:
         """The document after an upsert; None if its key (or a unique value) is taken."""
+        update = self.sealing.update(name, found["_id"], update)
         try:
             doc: dict[str, Any] | None = await self.collection(name).find_one_and_update(
                 found, update, upsert=True, return_document=True, session=session
@@ -287,31 +334,31 @@ class Core:
             if verdict(error) is Verdict.DUPLICATE:
                 return None
             raise
-        return doc
+        return self._opened(name, doc)
 
     async def find_one_and_update(
         self, session: Session, name: str, found: filters.Filter, update: Any
     ) -> dict[str, Any] | None:
         """The document after an update; None if nothing matched."""
+        update = self.sealing.update(name, found["_id"], update)
         doc: dict[str, Any] | None = await self.collection(name).find_one_and_update(
             found, update, return_document=True, session=session
         )
-        return doc
+        return self._opened(name, doc)
 
     async def update_one(
         self, session: Session, name: str, found: filters.Filter, update: Any
     ) -> bool | None:
         """Update; None if nothing matched."""
+        update = self.sealing.update(name, found["_id"], update)
         result = await self.collection(name).update_one(found, update, session=session)
         return True if result.matched_count else None
 
     async def texts(self, session: Session, envelopes: Iterable[Envelope | None]) -> Texts:
         """Load the chunks of envelopes; no traffic if there are none."""
-        ids = chunk_ids(envelopes)
         chunks: dict[str, bytes] = {}
-        for start in range(0, len(ids), _CHUNKS_AT_ONCE):
-            found = filters.by_ids(ids[start : start + _CHUNKS_AT_ONCE])
-            for doc in await self.find(session, PAYLOADS, found):
+        for ids in batches(envelopes, BYTES_AT_ONCE):
+            for doc in await self.find(session, PAYLOADS, filters.by_ids(ids)):
                 chunks[doc["_id"]] = doc["b"]
         return Texts(chunks)
 

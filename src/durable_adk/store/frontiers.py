@@ -30,5 +30,6 @@ async def stored_answer(
     core: Core, run: str, frontier_id: str, place: int, answer: StoredAnswer
 ) -> Envelope:
     """The envelope of an answer's value; the same for equal values, whoever stores it."""
-    nonce = part_nonce(f"{frontier_id}.{place}", answer.digest)
+    digest = core.sealing.keys.hidden(answer.digest)[0]
+    nonce = part_nonce(f"{frontier_id}.{place}", digest)
     return await core.store(run, nonce, answer.value, inline_up_to=ANSWER_INLINE)

@@ -24,7 +24,7 @@ from durable_adk.store.core import (
     contended,
 )
 from durable_adk.store.documents import SCHEMA_VERSION, Doc, error_document, ref_document
-from durable_adk.store.errors import Unsettled, Verdict, verdict
+from durable_adk.store.errors import Unsettled
 from durable_adk.store.payloads import Envelope, part_nonce
 from durable_adk.store.records import STEP_PAYLOADS, step_fields
 from durable_adk.store.session_documents import SESSION_PAYLOADS, session_fields
@@ -174,11 +174,7 @@ class Importing(Sessions):
         core = self._core
 
         async def put(session: Session) -> bool:
-            try:
-                await core.collection(name).insert_many(docs, ordered=False, session=session)
-            except Exception as error:  # read by ``verdict``
-                if verdict(error) is not Verdict.DUPLICATE:
-                    raise
+            await core.insert_many(name, docs, ordered=False, session=session)
             return True
 
         async def settle(_: Session) -> bool:

@@ -9,26 +9,25 @@ from durable_adk.model.execution import Execution, Lease, Status
 from durable_adk.model.identity import ExecutionKey, Nonce, new_nonce
 from durable_adk.model.store_results import Renewal, Write
 from durable_adk.store import filters
-from durable_adk.store.clock import Clock
 from durable_adk.store.core import EXECUTIONS, Core, Part, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from, printable
 
 
 async def renew_in(
-    collection: Any, lease: Lease, *, clock: Clock, ttl_ms: int, session: Session = None
+    core: Core, collection: Any, lease: Lease, *, ttl_ms: int, session: Session = None
 ) -> Renewal:
     """Move the lease's end; the same for the store and for a keeper's connection."""
     options = {} if session is None else {"session": session}
     doc = await collection.find_one_and_update(
         filters.held_under(lease),
-        filters.renewed(clock.now(), ttl_ms),
+        filters.renewed(core.clock.now(), ttl_ms),
         projection={"cancel": 1},
         return_document=True,
         **options,
     )
     if doc is None:
         return Renewal(held=False)
-    cancel = doc.get("cancel")
+    cancel = core.sealing.opened(EXECUTIONS, doc).get("cancel")
     return Renewal(held=True, cancel=None if cancel is None else cancel["reason"])
 
 
@@ -44,7 +43,7 @@ class KeeperLink:
         core.faults.before(Write.RENEW)
 
         async def once() -> Renewal:
-            renewal = await renew_in(self._collection, lease, clock=core.clock, ttl_ms=ttl_ms)
+            renewal = await renew_in(core, self._collection, lease, ttl_ms=ttl_ms)
             core.stored(Write.RENEW)
             return renewal
 
@@ -91,6 +90,7 @@ class Leases(Part):
         extra: Mapping[str, Any],
     ) -> Execution | None:
         core = self._core
+        found = found | core.sealing.readable()  # never take what cannot be read
 
         async def whole(session: Session, doc: Doc) -> Execution:
             return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
@@ -112,9 +112,7 @@ class Leases(Part):
 
         async def put(session: Session) -> Renewal | None:
             collection = core.collection(EXECUTIONS)
-            return await renew_in(
-                collection, lease, clock=core.clock, ttl_ms=ttl_ms, session=session
-            )
+            return await renew_in(core, collection, lease, ttl_ms=ttl_ms, session=session)
 
         async def settle(_: Session) -> Renewal:
             return Renewal(held=False)

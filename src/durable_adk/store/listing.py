@@ -49,14 +49,14 @@ class Listing(Part):
         core = self._core
 
         async def once(session: Session) -> tuple[ExecutionKey, ...]:
-            found = filters.due_of(tenant, core.clock.now(), version)
+            found = filters.due_of(tenant, core.clock.now(), version) | core.sealing.readable()
             wanted = {"_id": 1}
             sort = [("wake_at", 1)]
             docs = await core.find(
                 session, EXECUTIONS, found, sort=sort, limit=limit, fields=wanted
             )
             if version is not None and len(docs) < limit:
-                stuck = filters.stuck_of(tenant, version)
+                stuck = filters.stuck_of(tenant, version) | core.sealing.readable()
                 room = limit - len(docs)
                 docs += await core.find(session, EXECUTIONS, stuck, limit=room, fields=wanted)
             return tuple(ExecutionKey(doc["_id"]) for doc in docs)

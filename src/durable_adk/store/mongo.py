@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
@@ -21,8 +21,10 @@ from durable_adk.store.importing import Importing
 from durable_adk.store.leases import KeeperLink, Leases
 from durable_adk.store.listing import Listing
 from durable_adk.store.loading import Loading
+from durable_adk.store.payloads import COMPRESS_ABOVE
 from durable_adk.store.recording import Recording
 from durable_adk.store.scopes import Scopes
+from durable_adk.store.sealing import Sealing
 from durable_adk.store.turns import Turns
 
 OLDEST_SERVER: Final = (5, 0)
@@ -56,6 +58,9 @@ class MongoStore(
         lease_ttl_ms: int = LEASE_TTL_MS,
         operation_timeout_ms: int | None = None,
         spill_above: int = 1 << 20,
+        compress_above: int | None = COMPRESS_ABOVE,
+        keys: Mapping[str, bytes] | None = None,
+        read_plain: bool = True,
     ) -> None:
         """Recognise the client; no traffic.
 
@@ -71,6 +76,10 @@ class MongoStore(
             operation_timeout_ms: Bounds each operation; below a third of the lease, so that a
                 renewal can fail and be tried again. By default 30 % of it.
             spill_above: Payloads of more bytes are stored in chunks.
+            compress_above: Payloads of more characters are compressed; None: none is.
+            keys: What content is encrypted with, 32 bytes each, by id; the first one encrypts,
+                every one decrypts. None: nothing is encrypted.
+            read_plain: Off: content that is not encrypted is refused.
 
         Raises:
             ConfigError: no client that can be used, or a name that MongoDB does not take.
@@ -92,8 +101,15 @@ class MongoStore(
                 faults=faults or NoFaults(),
                 deadline_ms=max(DEADLINE_MS, timeout_ms * 3),
                 spill_above=spill_above,
+                compress_above=compress_above,
+                sealing=Sealing(keys, read_plain=read_plain),
             )
         )
+
+    def hidden(self, digest: str) -> tuple[str, ...]:
+        """A digest of content as it may stand in the open: keyed under each key, the current one
+        first, and as it is last. What is written is the first, what is compared is any of them."""
+        return self._core.sealing.keys.hidden(digest)
 
     def __repr__(self) -> str:
         return f"MongoStore({self._core.link!r})"

@@ -2,9 +2,9 @@
 
 An *envelope* is what a document holds for a payload: the text itself, or
 ``{"zip": zlib data, "size": bytes}``, or ``{"ref": "<owner>:<nonce>", "n": chunks,
-"size": bytes}``. Further keys of that object are reserved (``key``: encryption key id); a reader
-that does not know one refuses it. Chunk ids are ``<ref>:<n>``, and a chunk is written before
-anything refers to it.
+"size": bytes}``, in memory with ``sha``, the digest of the bytes, where payloads are encrypted
+(``sealing.py``). A reader that does not know a key of it refuses it. Chunk ids are ``<ref>:<n>``,
+and a chunk is written before anything refers to it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ from durable_adk.model.activity import Payload
 CHUNK_BYTES = 8 * 1024 * 1024
 """Half of MongoDB's document limit."""
 
+CHUNKS_AT_ONCE = 200
+BYTES_AT_ONCE = 2 * CHUNK_BYTES
+"""What one read asks for."""
+
 Envelope = str | dict[str, Any]
 
 COMPRESS_ABOVE = 2048
-"""Characters: what people look at with ``mongosh`` is mostly shorter."""
+"""By default. Characters: what people look at with ``mongosh`` is mostly shorter."""
 
 _FAST = 1
 """zlib's level: JSON that repeats itself loses most of its size with the least work."""
 
-_SHAPES = (frozenset({"ref", "n", "size"}), frozenset({"zip", "size"}))
+_SHAPES = (
+    frozenset({"ref", "n", "size"}),
+    frozenset({"ref", "n", "size", "sha"}),
+    frozenset({"zip", "size"}),
+)
 
 
 def part_nonce(nonce: str, part: str) -> str:
@@ -36,27 +44,59 @@ def part_nonce(nonce: str, part: str) -> str:
     return hashlib.sha256(f"{nonce}|{part}".encode()).hexdigest()[:16]
 
 
-def inline(text: Payload) -> Envelope:
+def inline(text: Payload, *, compress_above: int | None = COMPRESS_ABOVE) -> Envelope:
     """The envelope of a text that stays in its document."""
-    if len(text) <= COMPRESS_ABOVE:
+    if compress_above is None or len(text) <= compress_above:
         return text
     data = text.encode()
     compressed = zlib.compress(data, _FAST)
     return {"zip": compressed, "size": len(data)} if len(compressed) < len(data) else text
 
 
-def spilled(owner: str, nonce: str, text: Payload) -> tuple[Envelope, list[dict[str, Any]]]:
+def spilled(
+    owner: str, nonce: str, text: Payload, *, with_digest: bool = False
+) -> tuple[Envelope, list[dict[str, Any]]]:
     """The envelope of a text that does not stay inline, and its chunk documents."""
     data = text.encode()
     ref = f"{owner}:{nonce}"
     pieces = [data[i : i + CHUNK_BYTES] for i in range(0, max(1, len(data)), CHUNK_BYTES)]
     chunks = [{"_id": f"{ref}:{n}", "b": piece} for n, piece in enumerate(pieces)]
-    return {"ref": ref, "n": len(pieces), "size": len(data)}, chunks
+    envelope: dict[str, Any] = {"ref": ref, "n": len(pieces), "size": len(data)}
+    if with_digest:
+        envelope["sha"] = content_digest(data)
+    return envelope, chunks
+
+
+def content_digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def is_large(text: Payload, limit: int) -> bool:
     """Whether the UTF-8 form is over ``limit`` bytes; encodes only where it could be."""
     return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
+
+
+def batches(envelopes: Iterable[Envelope | None], most_bytes: int) -> Iterable[list[str]]:
+    """The ids of all chunks, in groups whose reads stay within their timeout.
+
+    Raises:
+        CorruptHistory: as ``chunk_ids``.
+    """
+    group: list[str] = []
+    size = 0
+    for envelope in envelopes:
+        ids = chunk_ids([envelope])
+        for key in ids:
+            if not isinstance(envelope, dict):
+                continue
+            bytes_of_it = min(CHUNK_BYTES, envelope["size"])
+            if group and (size + bytes_of_it > most_bytes or len(group) >= CHUNKS_AT_ONCE):
+                yield group
+                group, size = [], 0
+            group.append(key)
+            size += bytes_of_it
+    if group:
+        yield group
 
 
 def chunk_ids(envelopes: Iterable[Envelope | None]) -> list[str]:
@@ -113,6 +153,8 @@ class Texts:
             data = b"".join(self._chunks[f"{ref}:{n}"] for n in range(envelope["n"]))
         except KeyError as error:
             raise CorruptHistory(f"payload {ref}", f"chunk {error.args[0]} is missing") from None
+        if "sha" in envelope and content_digest(data) != envelope["sha"]:
+            raise CorruptHistory(f"payload {ref}", "its chunks are not those that were stored")
         return _whole(ref, data, envelope["size"])
 
     def optional(self, envelope: Envelope | None) -> Payload | None:

@@ -12,7 +12,7 @@ from durable_adk.model.store_results import Write
 from durable_adk.store import filters
 from durable_adk.store.core import ACTIVITIES, STEPS, Part, Session
 from durable_adk.store.documents import Doc, packed
-from durable_adk.store.errors import Unsettled, Verdict, verdict
+from durable_adk.store.errors import Unsettled
 from durable_adk.store.payloads import Envelope, part_nonce
 from durable_adk.store.records import (
     STEP_PAYLOADS,
@@ -51,17 +51,7 @@ class Recording(Part):
 
     async def _inserted(self, docs: list[Doc]) -> bool:
         """Whether one ordered insert stored them all; False at a duplicate."""
-        collection = self._core.collection(ACTIVITIES)
-        try:
-            if len(docs) == 1:
-                await collection.insert_one(docs[0])
-            else:
-                await collection.insert_many(docs, ordered=True)
-        except Exception as error:  # read by ``verdict``
-            if verdict(error) is Verdict.DUPLICATE:
-                return False
-            raise
-        return True
+        return await self._core.insert_many(ACTIVITIES, docs, ordered=True)
 
     async def _compared(self, docs: list[Doc]) -> tuple[int, Record | None]:
         """How many from the first on are stored as ours, and a rival's record right after them.
