@@ -6,6 +6,7 @@ from tests.shapes import (
     agents,
     around,
     composite,
+    credentials,
     delegation,
     dynamic,
     resumable,
@@ -22,5 +23,6 @@ SHAPES: dict[str, Shape] = {
     **delegation.SHAPES,
     **resumable.SHAPES,
     **tools.SHAPES,
+    **credentials.SHAPES,
     **around.SHAPES,
 }

@@ -35,6 +35,7 @@ class Adapter:
         plugins, artifact_service, memory_service, credential_service: As for ADK's ``Runner``.
         adk_app: An ADK ``App`` whose root, plugins and settings are used instead.
         tool_policies: ``on_unknown_outcome`` by tool name.
+        keeps_secrets: What is recorded is encrypted: agents may ask for credentials.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Adapter:
         credential_service: Any = None,
         adk_app: Any = None,
         tool_policies: Mapping[str, UnknownOutcome] | None = None,
+        keeps_secrets: bool = False,
     ) -> None:
         if isinstance(root, AdkApp):
             root, adk_app = root.root_agent, root
@@ -61,6 +63,7 @@ class Adapter:
         }
         self._adk_app = adk_app
         self._policies = dict(tool_policies or {})
+        self._keeps_secrets = keeps_secrets
         install()
 
     def check(self) -> None:
@@ -70,7 +73,7 @@ class Adapter:
             ConfigError: no node, or a policy for a tool that does not exist.
             UnsupportedNode: with node path, reason, alternative.
         """
-        check.check_root(self._root, self._adk_app)
+        check.check_root(self._root, self._adk_app, keeps_secrets=self._keeps_secrets)
         assert isinstance(self._root, BaseNode)
         unknown = sorted(set(self._policies) - check.tool_names(self._root))
         if unknown and not check.has_toolsets(self._root):
@@ -82,7 +85,9 @@ class Adapter:
 
     def begin(self, attempt: Attempt, history: History) -> AdkPlay:
         """Start an attempt over a session's past, on fresh clones."""
-        stage = Stage(attempt=attempt, policies=self._policies)
+        stage = Stage(
+            attempt=attempt, policies=self._policies, keeps_secrets=self._keeps_secrets
+        )
         sessions = AttemptSessions(stage, *open_session(history, self._app_name))
         assert isinstance(self._root, BaseNode)
         root = clone_tree(self._root)

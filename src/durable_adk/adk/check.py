@@ -14,8 +14,8 @@ from durable_adk.adk._patches import asks_below_tasks, transfers_processed_twice
 from durable_adk.errors import ConfigError, UnsupportedNode
 
 
-def check_root(root: object, adk_app: Any = None) -> None:
-    """Walk the topology.
+def check_root(root: object, adk_app: Any = None, *, keeps_secrets: bool = False) -> None:
+    """Walk the topology. ``keeps_secrets``: what is recorded is encrypted.
 
     Raises:
         ConfigError: the root is no node, or the installed ADK lacks what a remedy needs.
@@ -32,21 +32,21 @@ def check_root(root: object, adk_app: Any = None) -> None:
             because=f"ADK runs no root agent with mode={root.mode!r}",
             instead="use mode='chat' or mode='task', or make it a node of a Workflow",
         )
-    check_tree(root, root.name)
+    check_tree(root, root.name, keeps_secrets=keeps_secrets)
     _patches.check(root)
 
 
-def check_tree(root: BaseNode, path: str) -> None:
+def check_tree(root: BaseNode, path: str, *, keeps_secrets: bool) -> None:
     """Refuse the first part of a tree that cannot be made durable.
 
     Raises:
         UnsupportedNode: with node path, reason, alternative.
     """
     for node, at in tree.nodes(root, path, set()):
-        check_node(node, at)
+        check_node(node, at, keeps_secrets=keeps_secrets)
 
 
-def check_node(node: BaseNode, path: str) -> None:
+def check_node(node: BaseNode, path: str, *, keeps_secrets: bool) -> None:
     """Refuse one node, whatever is below it.
 
     Raises:
@@ -65,6 +65,8 @@ def check_node(node: BaseNode, path: str) -> None:
     transfers_twice = transfers_processed_twice.refusal(node, path)
     if transfers_twice is not None:
         raise transfers_twice
+    if keeps_secrets:
+        return
     if _seam.asks_for_credentials(node):
         raise credential(path)
     for tool in getattr(node, "tools", None) or ():
@@ -78,7 +80,7 @@ def credential(path: str, tool: str = "") -> UnsupportedNode:
         path,
         because=f"{f'its tool {tool}' if tool else 'it'} asks for a credential, and no encryption"
         " key is configured",
-        instead="give it an API key, a token or a service account of its own",
+        instead="set encryption.keys, or give it an API key, a token or a service account of its own",
     )
 
 

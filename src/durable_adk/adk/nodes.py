@@ -307,7 +307,8 @@ def wrap_build(adk_build: Any) -> Any:
         if scope is None or scope.kind == "recorded":
             return built
         try:
-            check.check_tree(built, f"{scope.node_path or scope.name}/{built.name}".lstrip("/"))
+            path = f"{scope.node_path or scope.name}/{built.name}".lstrip("/")
+            check.check_tree(built, path, keeps_secrets=scope.stage.keeps_secrets)
             if scope.kind != "root":  # which has been checked
                 answer_as_output.require(built)
             return clone.ready(built)

@@ -73,6 +73,7 @@ class Stage:
 
     attempt: Attempt
     policies: Mapping[str, UnknownOutcome]
+    keeps_secrets: bool = False
     done: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
     asked_by: dict[tuple[str | None, str], tuple[str, int]] = field(default_factory=dict)

@@ -154,7 +154,7 @@ async def _recorded(
             with bound(scope):
                 agent_tool_waits.note_options(tool, context)
                 result = await adk_call(run, args, context)
-            if context.actions.requested_auth_configs:
+            if context.actions.requested_auth_configs and not stage.keeps_secrets:
                 await attempt.halt(check.credential(agent.node_path, tool.name))
             left = {"result": result, **_left(before, context, scope)}
             payload = codec.encode(left, where=f"{tool.name} result")

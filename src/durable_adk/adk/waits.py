@@ -39,7 +39,7 @@ def open_waits(stage: Stage, events: Iterable[Event]) -> tuple[WaitRequest, ...]
 
     Raises:
         UnsupportedNode: two open waits have one ADK id (ADK would hang), a wait sits nowhere,
-            or it asks for a credential.
+            or it asks for a credential and nothing is encrypted.
     """
     asked = _unanswered(stage, events)
     asked.sort(key=lambda a: (a.path, a.event.branch or ""))  # stable: arrival order within
@@ -114,7 +114,15 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     call = asked.call
     args = call.args or {}
     if call.name == WaitKind.CREDENTIAL.value:
-        raise check.credential(asked.event.node_info.path or asked.path)
+        if not stage.keeps_secrets:
+            raise check.credential(asked.event.node_info.path or asked.path)
+        return WaitKind.CREDENTIAL, {
+            "message": args.get("message") or "",
+            "payload": args.get("authConfig") or args.get("auth_config"),
+            "tool_call": None,
+            "response_schema": None,
+            "shown": "",
+        }
     if call.name == WaitKind.CONFIRMATION.value:
         about = args.get("originalFunctionCall") or {}
         shows = args.get("toolConfirmation") or {}

@@ -225,6 +225,7 @@ class Lifecycle:
             app_name=self.name,
             adk_app=self.root.adk_app,
             tool_policies=self._registry.policies(self.settings.tools, source=self.settings.source),
+            keeps_secrets=bool(self.settings.encryption_keys),
             **self.parts,
         )
         if root is not None:

@@ -31,6 +31,15 @@ _CONFIRMATION: dict[str, object] = {
     "required": ["confirmed"],
     "additionalProperties": False,
 }
+_CREDENTIAL_KEYS = frozenset(
+    {"exchangedAuthCredential", "exchanged_auth_credential", "authType", "auth_type"}
+)
+_CREDENTIAL: dict[str, object] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        *({"type": "object", "required": [key]} for key in sorted(_CREDENTIAL_KEYS)),
+    ]
+}
 _LITERAL_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data: a ``$ref`` in them is no reference."""
 _NAMED_SCHEMAS = frozenset(
@@ -50,7 +59,7 @@ def problem_with(wait: WaitRequest, value: object) -> str | None:
         case WaitKind.INPUT:
             problem = "null is no answer" if value is None else None
         case WaitKind.CREDENTIAL:
-            problem = "a credential is stored encrypted only, and encryption is not available yet"
+            problem = _credential_problem(value)
         case WaitKind.IN_DOUBT | WaitKind.TIMER:
             problem = f"a wait of kind {wait.kind.value!r} takes no answer from a caller yet"
     return problem or _schema_problem(_response_schema(wait), value)
@@ -66,6 +75,18 @@ def _confirmation_problem(value: object) -> str | None:
         return f"{expected}; confirmed is {value['confirmed']!r}"
     extra = sorted(value.keys() - {"confirmed", "payload"})
     return f"{expected}; unknown: {', '.join(extra)}" if extra else None
+
+
+def _credential_problem(value: object) -> str | None:
+    """Never with the value in it. ADK reads an API key also from a text."""
+    if isinstance(value, str) and value:
+        return None
+    if isinstance(value, dict) and _CREDENTIAL_KEYS & value.keys():
+        return None
+    return (
+        "expected ADK's AuthConfig with its exchangedAuthCredential, an AuthCredential with its"
+        " authType, or an API key as text"
+    )
 
 
 def _response_schema(wait: WaitRequest) -> object:
@@ -260,9 +281,10 @@ def resume_schema(execution: Execution) -> dict[str, object]:
         for place, wait in enumerate(frontier.waits):
             key = wait_id(execution, wait)
             answer = frontier.answers.get(place)
-            properties[key] = (
-                _value_schema(wait, key) if answer is None else {"const": decode(answer.value)}
-            )
+            if answer is None or wait.kind is WaitKind.CREDENTIAL:  # it is shown to nobody
+                properties[key] = _value_schema(wait, key)
+            else:
+                properties[key] = {"const": decode(answer.value)}
     return {
         "$schema": DIALECT,
         "type": "object",
@@ -273,6 +295,8 @@ def resume_schema(execution: Execution) -> dict[str, object]:
 
 
 def _value_schema(wait: WaitRequest, key: str) -> object:
+    if wait.kind is WaitKind.CREDENTIAL:
+        return dict(_CREDENTIAL)
     base = _CONFIRMATION if wait.kind is WaitKind.CONFIRMATION else _NOT_NULL
     given = _response_schema(wait)
     if given is None or given is True:

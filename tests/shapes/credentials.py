@@ -1,0 +1,209 @@
+"""Shapes that ask the user for a credential: by a tool, an OpenAPI tool, a function node."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.server
+import json
+import random
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.openapi.models import APIKey, APIKeyIn, OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
+from google.adk.agents import LlmAgent
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
+from google.adk.auth.auth_handler import AuthHandler
+from google.adk.auth.auth_tool import AuthConfig
+from google.adk.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from google.adk.tools.openapi_tool import OpenAPIToolset
+from google.adk.workflow import START, FunctionNode, Workflow
+
+from durable_adk.adk.scripted_model import calls, says
+from tests.faults.catalogue import agent
+from tests.shapes.shape import Shape
+from tests.support.lives import Ledger
+
+KEYS = {"k1": base64.b64encode(bytes(range(32))).decode()}
+ENCRYPTED = {"encryption": {"keys": KEYS}}
+
+
+def api_key() -> AuthConfig:
+    """A key that only the user has."""
+    return AuthConfig(
+        auth_scheme=APIKey(**{"in": APIKeyIn.header, "name": "X-Key"}), credential_key="key_of_user"
+    )
+
+
+def oauth(base: str) -> AuthConfig:
+    """What a user signs in for. The secret of the app never leaves it."""
+    code = OAuthFlowAuthorizationCode(
+        authorizationUrl=f"{base}/auth", tokenUrl=f"{base}/token", scopes={"read": "Read"}
+    )
+    return AuthConfig(
+        auth_scheme=OAuth2(flows=OAuthFlows(authorizationCode=code)),
+        raw_auth_credential=AuthCredential(
+            auth_type=AuthCredentialTypes.OAUTH2,
+            oauth2=OAuth2Auth(
+                client_id="desk", client_secret="of the app", redirect_uri=f"{base}/back"
+            ),
+        ),
+        credential_key="sign_in",
+    )
+
+
+def answer(wait: Mapping[str, Any]) -> Any:
+    """What a front end sends back: the AuthConfig that it was shown, filled in."""
+    if wait["kind"] != "adk_request_credential":
+        return {"confirmed": True}
+    asked = dict(wait["payload"])
+    scheme = asked["authScheme"]["type"]
+    if scheme == "apiKey":
+        asked["exchangedAuthCredential"] = {"authType": "apiKey", "apiKey": "of the user"}
+    else:
+        given = asked["exchangedAuthCredential"]
+        given["oauth2"]["authResponseUri"] = (
+            f"{given['oauth2']['redirectUri']}?code=once&state={given['oauth2']['state']}"
+        )
+    return asked
+
+
+async def a_moment() -> None:
+    await asyncio.sleep(random.random() * 0.01)
+
+
+# ---------------------------------------------------------------- tools
+
+
+def tool(ledger: Ledger) -> LlmAgent:
+    """Two calls need the key, at once and later; it is asked for once."""
+
+    async def fetch(q: str, credential: AuthCredential) -> str:
+        """Fetch."""
+        ledger.add("tool", "fetch", q, credential.api_key)
+        await a_moment()
+        return q
+
+    async def look(q: str) -> str:
+        """Look."""
+        ledger.add("tool", "look", q)
+        await a_moment()
+        return q
+
+    return agent(
+        ledger,
+        "root",
+        calls(("fetch", {"q": "a"}), ("look", {"q": "b"})),
+        calls(("look", {"q": "c"})),
+        calls(("fetch", {"q": "d"})),
+        says("done"),
+        tools=[AuthenticatedFunctionTool(func=fetch, auth_config=api_key()), look],
+    )
+
+
+# ---------------------------------------------------------------- over HTTP
+
+
+class Site:
+    """A site with a sign-in whose codes are good for one token, and a page that needs it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                ledger.add("http", "token")
+                self._reply({"access_token": "of the user", "token_type": "bearer"})
+
+            def do_GET(self) -> None:
+                ledger.add("http", "GET", self.path, self.headers.get("Authorization"))
+                self._reply({"path": self.path})
+
+            def _reply(self, data: Any) -> None:
+                text = json.dumps(data).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        self.base = f"http://127.0.0.1:{web.server_address[1]}"
+
+
+def over_http(ledger: Ledger) -> LlmAgent:
+    site = Site(ledger)
+    auth = oauth(site.base)
+    page = {"responses": {"200": {"description": "ok"}}, "operationId": "page", "summary": "Read"}
+    spec = {
+        "openapi": "3.0.0",
+        "info": {"title": "t", "version": "1"},
+        "servers": [{"url": site.base}],
+        "paths": {"/page": {"get": page}},
+    }
+    tools = OpenAPIToolset(
+        spec_dict=spec,
+        auth_scheme=auth.auth_scheme,
+        auth_credential=auth.raw_auth_credential,
+        credential_key=auth.credential_key,
+    )
+    return agent(ledger, "root", calls(("page", {})), says("done"), tools=[tools])
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def node(ledger: Ledger) -> Workflow:
+    auth = api_key()
+
+    async def before(node_input: Any) -> str:
+        ledger.add("node", "before")
+        await a_moment()
+        return "x"
+
+    async def gated(ctx: Any, node_input: Any) -> str:
+        credential = AuthHandler(auth).get_auth_response(ctx.state)
+        ledger.add("node", "gated", credential.api_key if credential else None)
+        await a_moment()
+        return "y"
+
+    async def after(node_input: Any) -> str:
+        ledger.add("node", "after", node_input)
+        await a_moment()
+        return "z"
+
+    asks = FunctionNode(func=gated, name="gated", auth_config=auth, rerun_on_resume=True)
+    first = FunctionNode(func=before, name="before")
+    last = FunctionNode(func=after, name="after")
+    return Workflow(name="flow", edges=[(START, first), (first, asks), (asks, last)])
+
+
+SHAPES: dict[str, Shape] = {
+    "a tool that asks for a key": Shape(
+        build=tool,
+        feature="credentials asked for by tools",
+        waits=(1,),
+        answer=answer,
+        config=ENCRYPTED,
+        in_flight=3,
+    ),
+    "OpenAPI with a sign-in": Shape(
+        build=over_http,
+        feature="credentials asked for by tools",
+        waits=(1,),
+        answer=answer,
+        config=ENCRYPTED,
+        in_flight=3,
+    ),
+    "a function node that asks for a key": Shape(
+        build=node,
+        feature="credentials asked for by function nodes",
+        waits=(1,),
+        answer=answer,
+        config=ENCRYPTED,
+    ),
+}
