@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.server
-import json
 import random
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import authlib.oauth2.client
 from fastapi.openapi.models import APIKey, APIKeyIn, OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 from google.adk.agents import LlmAgent
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
 from google.adk.auth.auth_handler import AuthHandler
 from google.adk.auth.auth_tool import AuthConfig
+from google.adk.auth.exchanger.base_credential_exchanger import ExchangeResult
+from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2CredentialExchanger
 from google.adk.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from google.adk.tools.openapi_tool import OpenAPIToolset
 from google.adk.workflow import START, FunctionNode, Workflow
@@ -102,54 +105,70 @@ def tool(ledger: Ledger) -> LlmAgent:
     )
 
 
-# ---------------------------------------------------------------- over HTTP
+def signed_in(ledger: Ledger) -> LlmAgent:
+    """A sign-in whose code is good for one exchange; every later process has only its result."""
 
+    async def exchange(self: Any, given: AuthCredential, scheme: Any = None) -> ExchangeResult:
+        assert given.oauth2 is not None
+        if given.oauth2.access_token:  # as ADK's own does
+            return ExchangeResult(given, False)
+        ledger.add("http", "exchange", given.oauth2.auth_response_uri)
+        made = given.model_copy(deep=True)
+        assert made.oauth2 is not None
+        made.oauth2.access_token = "of the user"
+        return ExchangeResult(made, True)
 
-class Site:
-    """A site with a sign-in whose codes are good for one token, and a page that needs it."""
+    # Each process is a fork of its own; what ADK draws for a sign-in would differ in every life.
+    OAuth2CredentialExchanger.exchange = exchange  # type: ignore[method-assign]
+    authlib.oauth2.client.generate_token = lambda *_, **__: "drawn"
 
-    def __init__(self, ledger: Ledger) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                ledger.add("http", "token")
-                self._reply({"access_token": "of the user", "token_type": "bearer"})
+    async def fetch(q: str, credential: AuthCredential) -> str:
+        """Fetch."""
+        ledger.add("tool", "fetch", q, credential.oauth2.access_token if credential.oauth2 else "")
+        await a_moment()
+        return q
 
-            def do_GET(self) -> None:
-                ledger.add("http", "GET", self.path, self.headers.get("Authorization"))
-                self._reply({"path": self.path})
-
-            def _reply(self, data: Any) -> None:
-                text = json.dumps(data).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        self.base = f"http://127.0.0.1:{web.server_address[1]}"
+    return agent(
+        ledger,
+        "root",
+        calls(("fetch", {"q": "a"})),
+        calls(("fetch", {"q": "b"})),
+        calls(("fetch", {"q": "c"})),
+        says("done"),
+        tools=[AuthenticatedFunctionTool(func=fetch, auth_config=oauth("https://site.test"))],
+    )
 
 
 def over_http(ledger: Ledger) -> LlmAgent:
-    site = Site(ledger)
-    auth = oauth(site.base)
+    """OpenAPI: the site wants a key, which the user has."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ledger.add("http", "GET", self.path, self.headers.get("X-Key"))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    warnings.filterwarnings("ignore", "Setting per-request cookies", DeprecationWarning)
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
     page = {"responses": {"200": {"description": "ok"}}, "operationId": "page", "summary": "Read"}
     spec = {
         "openapi": "3.0.0",
         "info": {"title": "t", "version": "1"},
-        "servers": [{"url": site.base}],
+        "servers": [{"url": f"http://127.0.0.1:{web.server_address[1]}"}],
         "paths": {"/page": {"get": page}},
     }
     tools = OpenAPIToolset(
         spec_dict=spec,
-        auth_scheme=auth.auth_scheme,
-        auth_credential=auth.raw_auth_credential,
-        credential_key=auth.credential_key,
+        auth_scheme=api_key().auth_scheme,
+        credential_key="key_of_user",
+        allow_private_network_access=True,
     )
     return agent(ledger, "root", calls(("page", {})), says("done"), tools=[tools])
 
@@ -191,7 +210,15 @@ SHAPES: dict[str, Shape] = {
         config=ENCRYPTED,
         in_flight=3,
     ),
-    "OpenAPI with a sign-in": Shape(
+    "a tool that asks for a sign-in": Shape(
+        build=signed_in,
+        feature="credentials asked for by tools",
+        waits=(1,),
+        answer=answer,
+        config=ENCRYPTED,
+        in_flight=3,
+    ),
+    "OpenAPI that asks for a key": Shape(
         build=over_http,
         feature="credentials asked for by tools",
         waits=(1,),

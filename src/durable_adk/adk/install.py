@@ -9,11 +9,22 @@ from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.auth.auth_handler import AuthHandler
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.workflow import BaseNode
 
-from durable_adk.adk import _seam, agents, compaction, executors, models, nodes, tools, toolsets
+from durable_adk.adk import (
+    _seam,
+    agents,
+    compaction,
+    credentials,
+    executors,
+    models,
+    nodes,
+    tools,
+    toolsets,
+)
 from durable_adk.adk.scope import current
 
 _MARK = "__durable_adk__"
@@ -27,6 +38,7 @@ def install() -> None:
     _wrap(LlmAgent, "canonical_model_async", models.wrap)
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
     _wrap(BaseToolset, "get_tools_with_prefix", toolsets.wrap)
+    _wrap(AuthHandler, "exchange_auth_token", credentials.wrap_exchange)
     _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
     _wrap(_seam.call_tool_owner(), "apply_confirmation_gate", tools.wrap_gate)
     _wrap(_seam.batch_owner(), "_execute_single_prepared_call_async", tools.wrap_prepared)
