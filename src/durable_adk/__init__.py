@@ -53,6 +53,7 @@ if typing.TYPE_CHECKING:
     from durable_adk.errors import WaitClosed as WaitClosed
     from durable_adk.errors import WriteUnknown as WriteUnknown
     from durable_adk.model.activity import ActivityInfo as ActivityInfo
+    from durable_adk.model.doubt import Doubt as Doubt
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = [
     "App",
     "ConfigError",
     "CorruptHistory",
+    "Doubt",
     "DurabilityDisabled",
     "DurableError",
     "DurableRunner",
@@ -122,6 +124,7 @@ _MODULES = {
         " ReplayMismatch SessionBusy Unavailable UnsupportedNode WaitClosed WriteUnknown"
     ),
     "model.activity": "ActivityInfo",
+    "model.doubt": "Doubt",
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -246,7 +246,7 @@ KEYS: Mapping[str, tuple[str, Parse]] = {
 """Every key but ``tools.<name>``: the field it fills, and what its value may be."""
 
 TOOL_KEYS: Mapping[str, Parse] = {
-    "on_unknown_outcome": _choice("rerun", "fail", later=("ask",)),
+    "on_unknown_outcome": _choice("rerun", "fail", "ask"),
     "expires_after": _not_yet,
     "on_expiry": _not_yet,
 }

@@ -41,7 +41,7 @@ Settings, with their defaults; "-" is none:
     encryption.keys                -            Key id: 32 bytes in base64, usually ${NAME}. The
                                                 first one encrypts, every one decrypts.
     encryption.read_plain          true         false: content that is not encrypted is refused.
-    tools.<name>.on_unknown_outcome  rerun      rerun or fail, when a process died in the tool.
+    tools.<name>.on_unknown_outcome  rerun      rerun, fail or ask, when a process died in the tool.
     shutdown.grace                 10s          For so long close() lets attempts go on.
 
 Reserved, and refused until they are built: record_requests, retention.turns, retention.age,
@@ -95,7 +95,7 @@ class Settings:
         payload_max: Bytes above which a value is refused; None for never.
         encryption_keys: 32 bytes each, by id; the first one encrypts. Not in ``repr``.
         read_plain: Whether content that is not encrypted is read where there are keys.
-        tools: Policy by tool name: ``rerun`` or ``fail``.
+        tools: Policy by tool name: ``rerun``, ``fail`` or ``ask``.
     """
 
     source: str

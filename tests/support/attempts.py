@@ -171,6 +171,9 @@ class Scripted:
         self.scopes: dict[str, Any] | None = None
         self.notes: list[tuple[str, list[str]]] = []
 
+    def reconciler(self, intent: Any) -> None:
+        """Nobody finds out."""
+
     def begin(self, attempt: Attempt, history: History) -> _Play:
         self.attempts.append(attempt)
         return _Play(self, attempt)

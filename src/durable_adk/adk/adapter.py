@@ -14,6 +14,7 @@ from durable_adk.adk import artifacts, check
 from durable_adk.adk import events as stored
 from durable_adk.adk.clone import clone_tree
 from durable_adk.adk.install import install
+from durable_adk.adk.marks import Policies, Reconcile
 from durable_adk.adk.play import AdkPlay, open_session
 from durable_adk.adk.runner import AttemptRunner
 from durable_adk.adk.session import AttemptSessions
@@ -36,6 +37,7 @@ class Adapter:
         adk_app: An ADK ``App`` whose root, plugins and settings are used instead.
         tool_policies: ``on_unknown_outcome`` by tool name.
         keeps_secrets: What is recorded is encrypted: agents may ask for credentials.
+        reconcilers: ``reconcile`` callbacks by tool name.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Adapter:
         adk_app: Any = None,
         tool_policies: Mapping[str, UnknownOutcome] | None = None,
         keeps_secrets: bool = False,
+        reconcilers: Mapping[str, Reconcile] | None = None,
     ) -> None:
         if isinstance(root, AdkApp):
             root, adk_app = root.root_agent, root
@@ -62,8 +65,10 @@ class Adapter:
             "credential_service": credential_service,
         }
         self._adk_app = adk_app
-        self._policies = dict(tool_policies or {})
         self._keeps_secrets = keeps_secrets
+        self._policies = Policies(
+            outcomes=dict(tool_policies or {}), reconcilers=dict(reconcilers or {})
+        )
         install()
 
     def check(self) -> None:
@@ -75,7 +80,7 @@ class Adapter:
         """
         check.check_root(self._root, self._adk_app, keeps_secrets=self._keeps_secrets)
         assert isinstance(self._root, BaseNode)
-        unknown = sorted(set(self._policies) - check.tool_names(self._root))
+        unknown = sorted(set(self._policies.outcomes) - check.tool_names(self._root))
         if unknown and not check.has_toolsets(self._root):
             raise ConfigError(
                 f"tools.{unknown[0]}",
@@ -85,9 +90,7 @@ class Adapter:
 
     def begin(self, attempt: Attempt, history: History) -> AdkPlay:
         """Start an attempt over a session's past, on fresh clones."""
-        stage = Stage(
-            attempt=attempt, policies=self._policies, keeps_secrets=self._keeps_secrets
-        )
+        stage = Stage(attempt=attempt, policies=self._policies, keeps_secrets=self._keeps_secrets)
         sessions = AttemptSessions(stage, *open_session(history, self._app_name))
         assert isinstance(self._root, BaseNode)
         root = clone_tree(self._root)
@@ -112,6 +115,11 @@ class Adapter:
             ),
             **self._services,
         )
+
+    def reconciler(self, intent: Record) -> Reconcile | None:
+        """Whom to ask about a call that is in doubt; None if the code has nobody for it."""
+        assert isinstance(self._root, BaseNode)
+        return self._policies.reconciler(self._root, intent)
 
     def artifacts_at(
         self,

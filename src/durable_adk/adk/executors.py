@@ -8,12 +8,16 @@ thread, and the end of an attempt finds the call where cancellation reaches it.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from google.adk.code_executors import BaseCodeExecutor
-from google.adk.code_executors.code_execution_utils import CodeExecutionInput
+from google.adk.code_executors.code_execution_utils import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+)
 
 from durable_adk.adk.outcomes import below, is_recording, once
 from durable_adk.adk.scope import Scope, current
@@ -46,6 +50,7 @@ async def _recorded(
     asked = given
     if given is not None:  # ADK puts the session's id there, and a fork has another one
         asked = dataclasses.replace(given, execution_id=None)
+    policy, intent = scope.stage.policy_of(name, {"code": code}, executor)
     return await once(
         scope,
         below(scope, "code", Kind.TOOL),
@@ -53,5 +58,18 @@ async def _recorded(
         name=name,
         request=[name, asked],
         asked=f"{name}({code if len(code) <= 200 else code[:197] + '...'})",
-        policy=scope.stage.policy_of(name, executor),
+        policy=policy,
+        intent=intent,
+        decode=_result_of,
     )
+
+
+def _result_of(body: Any) -> Any:
+    """The result; what a person says that the code gave is its fields, or what it printed."""
+    result = body["result"]
+    if isinstance(result, CodeExecutionResult):
+        return result
+    if isinstance(result, dict) and result.keys() <= {"stdout", "stderr"}:
+        return CodeExecutionResult(**result)
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return CodeExecutionResult(stdout=text)

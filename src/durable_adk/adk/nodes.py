@@ -32,7 +32,8 @@ from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
 from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Payload, RecordStatus, UnknownOutcome
+from durable_adk.model.doubt import SETTLED
 
 
 def wrap(adk_run: Any) -> Any:
@@ -124,6 +125,7 @@ async def _leaf(
                 yield event
         return
     request = _request(scope, node_input, where=f"{ctx.node_path}.input")
+    policy, intent = _policy(stage, node, node_input if request else None)
     admitted = await stage.admit(
         scope,
         Call(
@@ -132,7 +134,8 @@ async def _leaf(
             request=request,
             asked=f"node {node.name}",
             node_path=ctx.node_path,
-            policy=_policy(stage, node),
+            policy=policy,
+            intent=intent,
         ),
     )
     if isinstance(admitted, Replayed):
@@ -168,11 +171,11 @@ async def _leaf(
         _finish(scope, ctx)
 
 
-def _policy(stage: Stage, node: BaseNode) -> UnknownOutcome:
-    tool = _seam.tool_of(node)
+def _policy(stage: Stage, node: BaseNode, node_input: Any) -> tuple[UnknownOutcome, Payload | None]:
+    tool, args = _seam.tool_of(node), {"node_input": _input_data(node_input)}
     if tool is not None:
-        return stage.policy_of(tool.name, tool, getattr(tool, "func", None))
-    return stage.policy_of("", node, _seam.function_of(node))
+        return stage.policy_of(tool.name, args, tool, getattr(tool, "func", None))
+    return stage.policy_of("", args, node, _seam.function_of(node))
 
 
 async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Exception) -> Exception:
@@ -220,6 +223,8 @@ async def _replay(
         return
     await body.aclose()
     left = failure.left_behind(payload) if has_failed else codec.decode(payload)
+    if left.get(SETTLED) is not None:  # what a person says that it returned
+        yield Event(output=left[SETTLED])
     for own, data in left.get("log", ()):
         event = stored.from_data(data)
         if own:

@@ -14,7 +14,7 @@ from durable_adk.adk.scope import Scope, bound
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import NotStorable
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.position import Position, join
 
 
@@ -39,6 +39,7 @@ async def once(
     request: object,
     asked: str,
     policy: UnknownOutcome = UnknownOutcome.RERUN,
+    intent: Payload | None = None,
     durable: bool = False,
     encode: Callable[[Any], Any] = lambda result: {"result": result},
     decode: Callable[[Any], Any] = lambda body: body["result"],
@@ -46,7 +47,8 @@ async def once(
     """Hand out what is recorded at a position, or run it once and record that.
 
     ``request`` is compared with the recorded one as far as it can be stored; ``encode`` and
-    ``decode`` make the record's body of the result and back; ``durable`` waits for the write.
+    ``decode`` make the record's body of the result and back; ``durable`` waits for the write;
+    ``intent`` is the body of the intent of a call that must not run twice.
 
     Raises:
         NotStorable: the result cannot be recorded.
@@ -61,6 +63,7 @@ async def once(
             asked=asked,
             node_path=scope.node_path,
             policy=policy,
+            intent=intent,
         ),
     )
     if isinstance(admitted, Replayed):

@@ -65,6 +65,8 @@ async def _record(
     done = stage.attempt.recorded.earlier(position, digest) if scope.asked_before else None
     if done is not None:
         return outcomes.body_of(scope, done)
+    given = {"args": list(args), "kwargs": kwargs} if digest else {}
+    policy, intent = stage.policy_of("", given, fn)
     return await outcomes.once(
         scope,
         position,
@@ -72,7 +74,8 @@ async def _record(
         name=name,
         request=request,
         asked=f"step {name}",
-        policy=stage.policy_of("", fn),
+        policy=policy,
+        intent=intent,
         durable=True,  # its caller acts on it at once
         encode=_unchanged,
         decode=_unchanged,

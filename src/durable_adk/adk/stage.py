@@ -15,9 +15,11 @@ from google.adk.events import Event
 
 from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
+from durable_adk.adk.marks import Policies
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
-from durable_adk.model.activity import POLICY_MARK, Kind, Record, UnknownOutcome
+from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
+from durable_adk.model.doubt import intent_body
 from durable_adk.model.position import (
     Position,
     activity_id,
@@ -49,7 +51,7 @@ class Stage:
     """The state of one attempt.
 
     Attributes:
-        policies: ``on_unknown_outcome`` by tool name.
+        policies: What the App and its configuration say by tool name.
         done: What finished node runs of earlier steps left, by operation path: never entered again.
         finished: The same of the open step.
         asked_by: Scope path and entry of the latest asker, by branch and ADK call id.
@@ -72,7 +74,7 @@ class Stage:
     """
 
     attempt: Attempt
-    policies: Mapping[str, UnknownOutcome]
+    policies: Policies
     keeps_secrets: bool = False
     done: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
@@ -139,14 +141,16 @@ class Stage:
             await asyncio.Event().wait()
         return await self.attempt.admit(call)
 
-    def policy_of(self, name: str, *marked: object) -> UnknownOutcome:
-        """By the name in the App or its configuration, else by the mark on one of the things."""
-        named = self.policies.get(name)
-        if named is not None:
-            return named
-        marks = (getattr(one, POLICY_MARK, None) for one in marked)
-        found = (mark for mark in marks if isinstance(mark, UnknownOutcome))
-        return next(found, UnknownOutcome.RERUN)
+    def policy_of(
+        self, name: str, args: Mapping[str, Any], *marked: object
+    ) -> tuple[UnknownOutcome, Payload | None]:
+        """By the name in the App or its configuration, else by the mark on one of the things; and
+        the body of the intent, if it has one."""
+        policy, found = self.policies.of(name, *marked)
+        is_told = policy is UnknownOutcome.ASK or (
+            policy is UnknownOutcome.FAIL and found is not None
+        )
+        return policy, intent_body(policy, args, found or "") if is_told else None
 
     # ---------------------------------------------------------------- identity
 

@@ -134,6 +134,7 @@ async def _recorded(
     except ConfigError as error:
         await attempt.halt(error)
     _note(call, tool, args, context)
+    policy, intent = stage.policy_of(tool.name, args, tool, getattr(tool, "func", None))
     admitted = await stage.admit(
         agent,
         Call(
@@ -142,7 +143,8 @@ async def _recorded(
             request=request,
             asked=asked,
             node_path=agent.node_path,
-            policy=stage.policy_of(tool.name, tool, getattr(tool, "func", None)),
+            policy=policy,
+            intent=intent,
         ),
     )
     if isinstance(admitted, Replayed):

@@ -9,6 +9,7 @@ from durable_adk.app import checks, late
 from durable_adk.app.lifecycle import Root
 from durable_adk.app.tools import Policy, ToolRegistry, checked_policy
 from durable_adk.errors import ConfigError
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.identity import checked_id
 
 ToolT = TypeVar("ToolT")
@@ -31,7 +32,7 @@ class Building:
         /,
         *,
         on_unknown_outcome: Policy = "rerun",
-        reconcile: Callable[..., Any] | None = None,
+        reconcile: Callable[[Doubt], Any] | None = None,
         expires_after: object = None,
         on_expiry: object = None,
     ) -> Callable[[ToolT], ToolT]: ...
@@ -41,7 +42,7 @@ class Building:
         /,
         *,
         on_unknown_outcome: Policy = "rerun",
-        reconcile: Callable[..., Any] | None = None,
+        reconcile: Callable[[Doubt], Any] | None = None,
         expires_after: object = None,
         on_expiry: object = None,
     ) -> Any:
@@ -58,7 +59,7 @@ class Building:
         )
 
         def register(tool: ToolT) -> ToolT:
-            self._registry.add(tool, policy)
+            self._registry.add(tool, policy, reconcile)
             return tool
 
         return register if tool is None else register(tool)

@@ -6,13 +6,14 @@ runner would have raised, so it listens to the program for the executions it run
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.program import Play, Program, Quiet
-from durable_adk.model.activity import Payload
+from durable_adk.model.activity import Payload, Record
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.execution import History
 from durable_adk.model.failure import RecordedFailure
 
@@ -37,6 +38,9 @@ class Failures(Program):
 
     def artifacts_at(self, *given: Any) -> Payload | None:
         return self._program.artifacts_at(*given)
+
+    def reconciler(self, intent: Record) -> Callable[[Doubt], Any] | None:
+        return self._program.reconciler(intent)
 
     def begin(self, attempt: Attempt, history: History) -> Play:
         play = self._program.begin(attempt, history)

@@ -226,6 +226,7 @@ class Lifecycle:
             adk_app=self.root.adk_app,
             tool_policies=self._registry.policies(self.settings.tools, source=self.settings.source),
             keeps_secrets=bool(self.settings.encryption_keys),
+            reconcilers=self._registry.reconcilers,
             **self.parts,
         )
         if root is not None:

@@ -31,10 +31,12 @@ class Wait:
     """An open question. Answer it with ``App.resume`` or ``App.answer`` by its ``id``.
 
     Attributes:
-        kind: ``adk_request_input`` or ``adk_request_confirmation``.
+        kind: ``adk_request_input``, ``adk_request_confirmation``, or ``in_doubt``: a call that was
+            entered and left no result (``durable_tool``).
         node_path: ADK's path of the node that asked; empty for an agent outside the node runtime.
         payload: What the program sent along with its question, or None.
-        tool_call: The tool call to confirm, or that runs long; None for a plain question.
+        tool_call: The call to confirm, that runs long, or that is in doubt; None for a plain
+            question.
         response_schema: JSON schema of the answer, or None.
         since: When it became open. In the outcome of the attempt that asked, that process's
             estimate of the server's clock; not compared.

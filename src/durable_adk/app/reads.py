@@ -167,8 +167,8 @@ class Waits:
         Args:
             user_id: Only this user's.
             session_id: Only those of this session.
-            kind: Only ``adk_request_input`` (questions, and tools that run long) or only
-                ``adk_request_confirmation``.
+            kind: Only ``adk_request_input`` (questions, and tools that run long), only
+                ``adk_request_confirmation``, or only ``in_doubt``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
         """
@@ -196,7 +196,7 @@ def checked_status(status: object) -> Status:
         raise ConfigError("status", f"{status!r} is none", f"Use one of: {known}.") from None
 
 
-_KINDS = (WaitKind.INPUT, WaitKind.CONFIRMATION)
+_KINDS = (WaitKind.INPUT, WaitKind.CONFIRMATION, WaitKind.IN_DOUBT)
 """What a wait can be of today; the other kinds are not built yet."""
 
 

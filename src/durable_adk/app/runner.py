@@ -153,6 +153,7 @@ class DurableRunner(RunnerBase):
         Raises:
             SessionNotFoundError: ADK's, without ``auto_create_session``.
             ExecutionFailed: the execution failed elsewhere, or is stuck.
+            OutcomeUnknown: it waits for somebody who says whether a call happened.
             DurableError: what ``App.invoke`` and ``App.resume`` raise.
             Exception: what the agent raised, the very object.
         """

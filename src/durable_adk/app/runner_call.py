@@ -19,11 +19,18 @@ from durable_adk.app.requests import checked_request
 from durable_adk.app.streams import items
 from durable_adk.engine.program import Sink
 from durable_adk.engine.requests import Request
-from durable_adk.errors import ConfigError, InputConflict, LeaseLost, NotFound
+from durable_adk.errors import (
+    ConfigError,
+    InputConflict,
+    LeaseLost,
+    NotFound,
+    OutcomeUnknown,
+)
 from durable_adk.model.activity import Payload
 from durable_adk.model.codec import encode
 from durable_adk.model.execution import Execution, SessionRecord, Status
 from durable_adk.model.identity import SessionKey, Tenant, session_key
+from durable_adk.model.wait import WaitKind
 
 _NEAR = 8
 """Turns among which the call of a late result is looked for first."""
@@ -223,9 +230,22 @@ class RunnerCall:
         after = runner_base.after_answer(events, self._answered_calls)
         return [e for e in after if e.author != "user" and e.id not in self._yielded]
 
+    def _raise_doubts(self, execution: Execution) -> None:
+        """Say that calls are in doubt: ADK has no event that asks about one."""
+        waits = [w for w in show.waits_of(execution) if w.kind == WaitKind.IN_DOUBT.value]
+        if waits:
+            raise OutcomeUnknown(
+                ", ".join(wait.tool_call.name for wait in waits if wait.tool_call),
+                "was entered and left no result: the execution waits for somebody who says whether"
+                f" it happened (wait {', '.join(wait.id for wait in waits)})",
+                'Answer {"outcome": "done", "result": ...} or {"outcome": "not_done"}: with'
+                " App.answer, or as a function response whose id is the wait's.",
+            )
+
     async def _raise(
         self, opened: Opened, execution: Execution, raised: list[BaseException]
     ) -> None:
+        self._raise_doubts(execution)
         if execution.status not in (Status.FAILED, Status.STUCK, Status.QUEUED):
             return
         own = [error for error in raised if not isinstance(error, LeaseLost)]

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, overload
 from durable_adk.app.checks import not_yet
 from durable_adk.errors import ConfigError
 from durable_adk.model.activity import POLICY_MARK, UnknownOutcome
+from durable_adk.model.doubt import RECONCILE_MARK, Doubt
 
 ToolT = TypeVar("ToolT")
 Policy = Literal["rerun", "fail", "ask"]
@@ -19,7 +20,7 @@ def durable_tool(tool: ToolT, /) -> ToolT: ...
 def durable_tool(
     *,
     on_unknown_outcome: Policy = "rerun",
-    reconcile: Callable[..., Any] | None = None,
+    reconcile: Callable[[Doubt], Any] | None = None,
     expires_after: object = None,
     on_expiry: object = None,
 ) -> Callable[[ToolT], ToolT]: ...
@@ -28,7 +29,7 @@ def durable_tool(
     /,
     *,
     on_unknown_outcome: Policy = "rerun",
-    reconcile: Callable[..., Any] | None = None,
+    reconcile: Callable[[Doubt], Any] | None = None,
     expires_after: object = None,
     on_expiry: object = None,
 ) -> Any:
@@ -40,13 +41,20 @@ def durable_tool(
     Args:
         tool: The function or tool.
         on_unknown_outcome: ``rerun`` runs it again under the same idempotency key
-            (``current_activity_id()``); ``fail`` never runs it twice and fails the execution.
-        reconcile: Reserved.
+            (``current_activity_id()``); ``fail`` never runs it twice and fails the execution;
+            ``ask`` suspends the execution on an ``in_doubt`` wait: ``{"outcome": "done",
+            "result": ...}`` is taken for what it returned, ``{"outcome": "not_done"}`` runs it
+            again under the same key.
+        reconcile: A function, sync or async, that looks the effect up: it is called with a
+            ``Doubt`` before anything runs, and returns the same two answers, or None where it does
+            not know: then ``fail`` or ``ask`` applies. Its answer is recorded. What it raises ends
+            the attempt.
         expires_after: Reserved.
         on_expiry: Reserved.
 
     Raises:
-        ConfigError: not a tool, not a policy, or not built yet.
+        ConfigError: not a tool, not a policy, a ``reconcile`` that nobody would call, or not built
+            yet.
     """
     policy = checked_policy(
         "durable_tool",
@@ -60,6 +68,7 @@ def durable_tool(
         tool_name("durable_tool", tool)
         try:
             setattr(tool, POLICY_MARK, policy)
+            setattr(tool, RECONCILE_MARK, reconcile)
         except (AttributeError, TypeError):
             raise ConfigError(
                 f"durable_tool: {tool!r}",
@@ -80,23 +89,26 @@ def checked_policy(
     on_expiry: object = None,
 ) -> UnknownOutcome:
     """The policy, if it is built."""
-    for name, value in (
-        ("reconcile", reconcile),
-        ("expires_after", expires_after),
-        ("on_expiry", on_expiry),
-    ):
+    for name, value in (("expires_after", expires_after), ("on_expiry", on_expiry)):
         if value is not None:
             raise not_yet(f"{what}: {name}=", "Leave it out.")
-    if on_unknown_outcome in ("ask", UnknownOutcome.ASK):
-        raise not_yet(f'{what}: on_unknown_outcome="ask"', 'Use "rerun" or "fail".')
     try:
-        return UnknownOutcome(on_unknown_outcome)
+        policy = UnknownOutcome(on_unknown_outcome)
     except ValueError:
         raise ConfigError(
             f"{what}: on_unknown_outcome",
-            f"expected rerun or fail, got {on_unknown_outcome!r}",
+            f"expected rerun, fail or ask, got {on_unknown_outcome!r}",
             "Use one of them.",
         ) from None
+    if reconcile is not None and (not callable(reconcile) or policy is UnknownOutcome.RERUN):
+        raise ConfigError(
+            f"{what}: reconcile",
+            "nobody would call it: a tool that is run again is never in doubt"
+            if callable(reconcile)
+            else f"expected a function, got {reconcile!r}",
+            'Pass a function, with on_unknown_outcome="ask" or "fail".',
+        )
+    return policy
 
 
 def tool_name(what: str, tool: object) -> str:
@@ -119,12 +131,22 @@ def tool_name(what: str, tool: object) -> str:
 
 
 class ToolRegistry:
-    """The tools that one App was told about. Registering changes nothing on the tool."""
+    """The tools that one App was told about. Registering changes nothing on the tool.
+
+    Attributes:
+        reconcilers: ``reconcile`` callbacks by tool name.
+    """
 
     def __init__(self) -> None:
         self._tools: dict[str, tuple[object, UnknownOutcome]] = {}
+        self.reconcilers: dict[str, Callable[[Doubt], Any]] = {}
 
-    def add(self, tool: object, policy: UnknownOutcome) -> None:
+    def add(
+        self,
+        tool: object,
+        policy: UnknownOutcome,
+        reconcile: Callable[[Doubt], Any] | None = None,
+    ) -> None:
         name = tool_name("app.tool", tool)
         known = self._tools.get(name)
         if known is not None and known[0] is not tool:
@@ -134,6 +156,9 @@ class ToolRegistry:
                 "Give the tools different names: a model calls them by name.",
             )
         self._tools[name] = (tool, policy)
+        self.reconcilers.pop(name, None)
+        if reconcile is not None:
+            self.reconcilers[name] = reconcile
 
     def tools(self) -> list[Any]:
         """The registered tools, in order of registration."""

@@ -2,7 +2,7 @@
 
 For a committed step only the records that its step document names count, and each of them must
 be there; for the open step every record counts that is not voided. The *try* of a position is
-one more than its voided slots, so a voided failure is followed by a fresh slot.
+one more than its voided slots and those whose doubt is settled: each is followed by a fresh slot.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from durable_adk.engine.settled import settled_slots
 from durable_adk.errors import CorruptHistory, NotStorable
 from durable_adk.model import failure
 from durable_adk.model.activity import (
@@ -43,6 +44,7 @@ class Call:
         asked: Short readable text of the same, for ``ReplayMismatch``.
         node_path: ADK's path of the asker, for people.
         policy: What to do with a body that was entered and left no outcome.
+        intent: Body of the intent of one that must not run twice, or None.
     """
 
     position: Position
@@ -51,6 +53,7 @@ class Call:
     asked: str = ""
     node_path: str = ""
     policy: UnknownOutcome = UnknownOutcome.RERUN
+    intent: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,14 @@ class StepRecords:
     def doubts(self) -> list[Record]:
         """Intents without an outcome."""
         return [r for d, r in self._intents.items() if d not in self._by_digest]
+
+    def intent_of(self, verdict: Record) -> Record | None:
+        return self._intents.get(verdict.digest)
+
+    @property
+    def next_frontier(self) -> int:
+        """The number of the next frontier of this step: no frontier before it has it."""
+        return 1 + len(settled_slots([entry.record for entry in self._by_digest.values()]))
 
     def verdicts(self) -> list[Record]:
         """Outcome slots that hold a verdict."""
@@ -367,9 +378,9 @@ class Recorded:
             named = frozenset(document.records)
             return StepRecords(step, [r for r in records if r.slot in named], document=document)
         prefix = slot_of(step, "", 0)[:7]
-        tries = Counter(
-            slot[7:].rpartition(".")[0] for slot in self._voided if slot.startswith(prefix)
-        )
+        closed = {slot for slot in self._voided if slot.startswith(prefix)}
+        closed |= settled_slots(records)
+        tries = Counter(slot[7:].rpartition(".")[0] for slot in closed)
         return StepRecords(
             step,
             [r for r in records if r.attempt_try == 1 + tries[r.digest]],

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from durable_adk.engine.settled import problem_with_settlement
 from durable_adk.errors import AnswerConflict, ConfigError, InvalidAnswer, NotStorable
 from durable_adk.model.activity import Payload
 from durable_adk.model.codec import decode, digest, encode, plain
@@ -60,7 +61,9 @@ def problem_with(wait: WaitRequest, value: object) -> str | None:
             problem = "null is no answer" if value is None else None
         case WaitKind.CREDENTIAL:
             problem = _credential_problem(value)
-        case WaitKind.IN_DOUBT | WaitKind.TIMER:
+        case WaitKind.IN_DOUBT:
+            problem = problem_with_settlement(value)
+        case WaitKind.TIMER:
             problem = f"a wait of kind {wait.kind.value!r} takes no answer from a caller yet"
     return problem or _schema_problem(_response_schema(wait), value)
 

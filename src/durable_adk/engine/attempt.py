@@ -17,7 +17,7 @@ from typing import Literal, NoReturn, Protocol, TypeVar
 
 from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
 from durable_adk.engine.causes import Causes
-from durable_adk.engine.doubts import Doubts, in_doubt
+from durable_adk.engine.doubts import Doubts, Undecided
 from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
@@ -51,6 +51,7 @@ class Attempt:
         mode: How committed steps come back.
         step, recorded: The step being run (the engine sets it), and what counts in every one.
         ending: Whether and why the attempt is over.
+        doubts: The bodies of it that must not run twice.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Attempt:
         self.causes = Causes()
         self.ending = Ending(execution.execution_id)
         self.recorded = recorded
-        self._doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
+        self.doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
         self._permit = permit
         self._clock = clock
         self._settings = settings
@@ -112,6 +113,8 @@ class Attempt:
         """
         if self.ending.fatal is not None:
             await self.ending.park()
+        if self.doubts.left is not None:
+            await self.halt(Undecided(self.doubts.left))
         position = call.position
         if position.step != self.step:
             raise ValueError(f"position {position.text} is not of step {self.step}, which runs")
@@ -177,14 +180,11 @@ class Attempt:
     async def cancelled(self, ticket: Dispatched) -> None:
         """Note that a body was cancelled. That is never an outcome.
 
-        A body that must not run twice is in doubt from now on.
+        A body that must not run twice is in doubt from now on, and nothing new starts.
         """
-        if ticket.settled or self.ending.is_death:
-            return
-        ticket.settled = True
-        if ticket.call.policy is UnknownOutcome.RERUN:
-            return
-        await self._doubts.cancelled(ticket, self.records)
+        if not ticket.settled and not self.ending.is_death:
+            ticket.settled = True
+            await self.doubts.cancelled(ticket, self.records)
 
     async def drain(self) -> None:
         """Wait until everything handed over is durable."""
@@ -217,7 +217,7 @@ class Attempt:
                 ReplayMismatch(position.text, recorded=record.position, asked=position.text)
             )
         if record.status is RecordStatus.IN_DOUBT:
-            await self.halt(in_doubt(record))
+            await self.halt(Undecided(record))
         differs = record.request and call.request and record.request != call.request
         if differs or (position.kind is Kind.TOOL and record.name != call.name):
             await self._differs(call, record)
@@ -291,15 +291,15 @@ class Attempt:
             await self._durable()
         if ticket.call.policy is UnknownOutcome.RERUN:
             return None
-        intent = await self._stored(self._doubts.intend(ticket))
+        intent = await self._stored(self.doubts.intend(ticket))
         if intent is not None:
             self.records.intend(intent)
             return None
-        found = await self._stored(self._doubts.decide(ticket))
+        found = await self._stored(self.doubts.decide(ticket))
         self.records.add(found, ticket.call.position)
         self._seq = max(self._seq, found.seq)
         if found.status is RecordStatus.IN_DOUBT:
-            await self.halt(in_doubt(found))
+            await self.halt(Undecided(found))
         self._entered.pop(ticket.digest, None)
         return Replayed(found)
 
@@ -368,7 +368,7 @@ class Attempt:
 
     async def settle(self) -> None:
         """Wait for the writes that are under way, whatever becomes of them."""
-        await self._doubts.settled()
+        await self.doubts.settled()
         await self._log.settled()
 
     def close(self) -> None:

@@ -92,7 +92,8 @@ class Settlement:
         )
         if not quiet.waits:
             return await self._end(step, Status.COMPLETED, quiet.result, None)
-        frontier = ends.frontier_of(self._past.execution, quiet.waits)
+        ordinal = attempt.records.next_frontier
+        frontier = ends.frontier_of(self._past.execution, quiet.waits, ordinal)
         await self._put(step)
         await self._store.commit_frontier(self._lease, step=step, frontier=frontier)
         expiries = [w.expires_at for w in quiet.waits if w.expires_at is not None]
@@ -174,6 +175,10 @@ class Settlement:
             is_last=True,
         )
         return await self._end(step, status, closed.quiet.result, error)
+
+    def before_commit(self) -> None:
+        """Let no renewal race a commit that gives the lease up."""
+        self._before_commit()
 
     async def release(self) -> None:
         """Let somebody go on at once instead of waiting for the lease to run out."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from durable_adk.errors import ConfigError, NotFound
-from durable_adk.model.activity import Record
-from durable_adk.model.execution import Execution, ForkedExecution, Parent, StepDocument
-from durable_adk.model.identity import SessionKey
-from durable_adk.model.wait import Frontier, StoredAnswer, WaitRequest
+from durable_adk.model.activity import Record, slot_of
+from durable_adk.model.codec import decode
+from durable_adk.model.doubt import doubted
+from durable_adk.model.execution import Execution, ForkedExecution, Parent, StepDocument, StepRef
+from durable_adk.model.identity import FencingToken, SessionKey
+from durable_adk.model.position import Position
+from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitKind, WaitRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +45,28 @@ class Asked:
     waits: tuple[WaitRequest, ...]
     answers: Mapping[int, StoredAnswer]
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether they are about calls in doubt, so that their step was open."""
+        return all(wait.kind is WaitKind.IN_DOUBT for wait in self.waits)
+
+
+def asked_with(digest: str, answered: Sequence[AnsweredWait]) -> list[AnsweredWait]:
+    """Of the answers of a step, those to the frontier that has a wait; none if it is not among
+    them. A step has one frontier that ended it, and one for each time something was in doubt."""
+    own = next((one.wait for one in answered if one.wait.digest == digest), None)
+    return [one for one in answered if own and _frontier_of(one.wait) == _frontier_of(own)]
+
+
+def _frontier_of(wait: WaitRequest) -> object:
+    return decode(wait.content)["doubt"]["frontier"] if wait.kind is WaitKind.IN_DOUBT else None
+
 
 def at_frontier(
     execution: Execution, steps: Sequence[StepDocument], asked: Asked, cut: Cut
 ) -> ForkedExecution:
     """Suspended where the waits of a step were open: asked again, or with all answers kept."""
-    step, answers = asked.step, asked.answers if cut.side == "after" else {}
-    if cut.side == "after" and len(answers) < len(asked.waits):
-        raise ConfigError(
-            f"wait {cut.target!r}",
-            "not every wait of its frontier is answered",
-            "Fork before it: the fork asks them all again.",
-        )
+    step, answers = asked.step, _kept_answers(asked, cut)
     documents = {document.step: document for document in steps}
     ended = documents[step]
     return ForkedExecution(
@@ -71,6 +84,80 @@ def at_frontier(
             answers=answers,
         ),
     )
+
+
+def at_doubts(
+    execution: Execution,
+    steps: Sequence[StepDocument],
+    records: Sequence[Record],
+    asked: Asked,
+    cut: Cut,
+) -> ForkedExecution:
+    """Suspended where calls were in doubt, in their open step: asked again, or answered.
+
+    The fork keeps what the log held then. The calls are its own: under its ids.
+    """
+    seq = decode(asked.waits[0].content)["doubt"]["seq"]
+    parents = _parents(execution, step=asked.step, seq=seq, answers=asked.step)
+    answers = _kept_answers(asked, cut)
+    about = (doubted(Position.parse(wait.position)) for wait in asked.waits)
+    before = {
+        slot_of(position.step, position.digest, k)
+        for position, attempt_try in filter(None, about)
+        for k in range(1, attempt_try)
+    }
+    return ForkedExecution(
+        source=execution.key,
+        parents=parents,
+        step=asked.step,
+        last_step=_last_before(steps, asked.step),
+        voided=_voided(execution, records, parents[-1], before),
+        frontier=Frontier(
+            id="",  # derives from the fork's own execution
+            step=asked.step,
+            step_token=FencingToken(0),
+            waits=asked.waits,
+            open=len(asked.waits) - len(answers),
+            rev=0,
+            answers=answers,
+        ),
+    )
+
+
+def _kept_answers(asked: Asked, cut: Cut) -> Mapping[int, StoredAnswer]:
+    """Raises: ConfigError: they are to be kept, and one is missing."""
+    if cut.side == "before":
+        return {}
+    if len(asked.answers) < len(asked.waits):
+        raise ConfigError(
+            f"wait {cut.target!r}",
+            "not every wait of its frontier is answered",
+            "Fork before it: the fork asks them all again.",
+        )
+    return asked.answers
+
+
+def _last_before(steps: Sequence[StepDocument], step: int) -> StepRef | None:
+    return next((d.ref for d in reversed(steps) if d.step == step - 1), None)
+
+
+def _voided(
+    execution: Execution,
+    records: Sequence[Record],
+    end: Parent,
+    before: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """The slots of the step that was cut in that do not count in a fork: failures that were tried
+    anew, and what a kept outcome came after, such as a doubt that was settled."""
+    prefix = f"{end.step:06d}:"
+    slots = {slot for slot in execution.voided if slot.startswith(prefix)}
+    slots |= {
+        slot_of(record.step, record.digest, k)
+        for record in records
+        if record.step == end.step and end.has(record)
+        for k in range(1, record.attempt_try)
+    }
+    return tuple(sorted(slots | set(before)))
 
 
 def at_record(
@@ -104,20 +191,14 @@ def at_record(
             "is kept from the execution that this one was forked from",
             f"Fork the session of execution {execution.id_of_record(record)!r}.",
         )
-    before = next((d.ref for d in reversed(steps) if d.step == record.step - 1), None)
+    seq = record.seq - (cut.side == "before")
+    parents = _parents(execution, step=record.step, seq=seq, answers=record.step)
     return ForkedExecution(
         source=execution.key,
-        parents=_parents(
-            execution,
-            step=record.step,
-            seq=record.seq - (cut.side == "before"),
-            answers=record.step,
-        ),
+        parents=parents,
         step=record.step,
-        last_step=before,
-        voided=tuple(
-            slot for slot in execution.voided if slot.startswith(record.slot.partition(":")[0])
-        ),
+        last_step=_last_before(steps, record.step),
+        voided=_voided(execution, records, parents[-1]),
     )
 
 

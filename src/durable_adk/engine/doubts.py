@@ -15,7 +15,7 @@ from collections.abc import Callable
 from durable_adk.engine.activities import Dispatched, Recorded, StepRecords
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
-from durable_adk.model.activity import Record, RecordStatus
+from durable_adk.model.activity import Record, RecordStatus, UnknownOutcome
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position
@@ -23,8 +23,21 @@ from durable_adk.model.position import Position
 _log = logging.getLogger("durable_adk.engine")
 
 
+class Undecided(Exception):
+    """A body that must not run twice was cancelled, or another owner entered it: it has to be decided
+    whether it happened before anything else runs."""
+
+    def __init__(self, record: Record | None = None) -> None:
+        what = "a call" if record is None else f"{record.name} at position {record.position}"
+        super().__init__(f"{what} was entered and left no result")
+
+
 class Doubts:
-    """The intents and verdicts of one attempt."""
+    """The intents and verdicts of one attempt.
+
+    Attributes:
+        left: The verdict of a body that was cancelled here: nothing new may start.
+    """
 
     def __init__(
         self,
@@ -38,6 +51,7 @@ class Doubts:
         self._store = store
         self._clock = clock
         self._on_death = on_death
+        self.left: Record | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def intend(self, ticket: Dispatched) -> Record | None:
@@ -52,11 +66,20 @@ class Doubts:
         return await self._store.insert_verdict(self._execution.run, verdict)
 
     async def cancelled(self, ticket: Dispatched, records: StepRecords) -> None:
-        """Put the verdict on a body that was cancelled, whatever happens to the caller."""
+        """Put the verdict on a body that was cancelled, whatever happens to the caller; unless it
+        may run again."""
+        if ticket.call.policy is UnknownOutcome.RERUN:
+            return
+        self.left = self.left or self._record(ticket)
         task = asyncio.get_running_loop().create_task(self._give_up(ticket, records))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         await asyncio.shield(task)
+
+    def check(self) -> None:
+        """Refuse to go on from a body that is in doubt. Raises: Undecided."""
+        if self.left is not None:
+            raise Undecided(self.left)
 
     async def settled(self) -> None:
         """Wait for the verdicts that are under way."""
@@ -78,7 +101,7 @@ class Doubts:
     def _record(
         self, ticket: Dispatched, *, is_intent: bool = False, status: RecordStatus | None = None
     ) -> Record:
-        """An intent or a verdict: no place in the log, no body."""
+        """An intent or a verdict: no place in the log."""
         call = ticket.call
         return Record(
             step=call.position.step,
@@ -95,20 +118,21 @@ class Doubts:
             started_at=ticket.started_at,
             ended_at=self._clock.estimate(),
             attempt=self._execution.attempt,
+            body=ticket.call.intent if is_intent else None,
         )
 
 
-async def decide_all(recorded: Recorded, execution: Execution, store: Store) -> None:
+async def decide_all(recorded: Recorded, execution: Execution, store: Store) -> list[Record]:
     """Give every body of the open step that was entered and left nothing its verdict.
 
-    Raises:
-        OutcomeUnknown: a call stays in doubt.
+    Returns: the verdicts that nothing has settled.
     """
     records = recorded.step(recorded.open_step)
     for intent in records.doubts():
         verdict = dataclasses.replace(
             intent,
             is_intent=False,
+            body=None,
             status=RecordStatus.IN_DOUBT,
             token=execution.token,
             nonce=new_nonce(),
@@ -117,11 +141,10 @@ async def decide_all(recorded: Recorded, execution: Execution, store: Store) -> 
         found = await store.insert_verdict(execution.run, verdict)
         records.add(found, Position.parse(found.position))
         recorded.last_seq = max(recorded.last_seq, found.seq)
-    for verdict in records.verdicts():
-        raise in_doubt(verdict)
+    return records.verdicts()
 
 
-def in_doubt(record: Record) -> OutcomeUnknown:
+def unknown(record: Record) -> OutcomeUnknown:
     """The error that a verdict stands for."""
     return OutcomeUnknown(
         f"{record.name or 'a call'} at position {record.position}",

@@ -88,9 +88,10 @@ def step_document(
     )
 
 
-def frontier_of(execution: Execution, waits: tuple[WaitRequest, ...]) -> Frontier:
+def frontier_of(execution: Execution, waits: tuple[WaitRequest, ...], ordinal: int = 1) -> Frontier:
+    """The frontier that ends the open step, the ``ordinal``-th of that step."""
     return Frontier(
-        id=frontier_id(execution.execution_id, execution.step),
+        id=frontier_id(execution.execution_id, execution.step, ordinal),
         step=execution.step,
         step_token=execution.token,
         waits=waits,

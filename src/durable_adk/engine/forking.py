@@ -12,8 +12,10 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
 
-from durable_adk.engine.cuts import Asked, Cut, at_frontier, at_record
+from durable_adk.engine.cuts import Asked, Cut, asked_with, at_doubts, at_frontier, at_record
 from durable_adk.engine.ports import Store
+from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.settled import told_in
 from durable_adk.errors import ConfigError, CorruptHistory, InputConflict, NotFound
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import (
@@ -25,7 +27,6 @@ from durable_adk.model.execution import (
     SessionRecord,
     Status,
     StepDocument,
-    StepRef,
 )
 from durable_adk.model.identity import (
     FencingToken,
@@ -105,7 +106,11 @@ class Forking:
         made = None if new.next is None else new.next.made
         if made is not None and made.frontier is not None:
             frontier = made.frontier
-            named = dataclasses.replace(frontier, id=frontier_id(execution_id, frontier.step))
+            named = dataclasses.replace(
+                frontier,
+                id=frontier_id(execution_id, frontier.step),
+                waits=tuple(told_in(execution_id, wait) for wait in frontier.waits),
+            )
             made = dataclasses.replace(made, frontier=named)
         following = NextExecution(
             key=execution_key(self._tenant, execution_id), execution_id=execution_id, made=made
@@ -229,7 +234,9 @@ class Forking:
             execution.run, from_step=1, parents=execution.parents
         )
         asked = await self._asked(execution, digest)
-        if asked is not None:
+        if asked is not None and asked.is_in_doubt:
+            made = at_doubts(execution, steps, records, asked, cut)
+        elif asked is not None:
             made = at_frontier(execution, steps, asked, cut)
         else:
             made = at_record(execution, steps, records, digest, cut)
@@ -246,11 +253,7 @@ class Forking:
 
     async def _steps(self, execution: Execution) -> tuple[StepDocument, ...]:
         """Its committed steps, with the one that an open frontier ends."""
-        frontier = execution.frontier
-        if frontier is None:
-            return await self._store.load_steps(execution)
-        ended = StepRef(frontier.step, frontier.step_token)
-        return await self._store.load_steps(dataclasses.replace(execution, last_step=ended))
+        return await committed_steps(self._store, execution)
 
     async def _asked(self, execution: Execution, digest: str) -> Asked | None:
         """The frontier that has a wait, as it is or was; None if there is none."""
@@ -261,8 +264,8 @@ class Forking:
             run, owner = execution.answers_of(step)
             if owner != execution.execution_id:
                 return None
-            answered = await self._store.load_waits(run, step=step)
-            if any(one.wait.digest == digest for one in answered):
+            answered = asked_with(digest, await self._store.load_waits(run, step=step))
+            if answered:
                 answers = {place: one.answer for place, one in enumerate(answered)}
                 return Asked(step, tuple(one.wait for one in answered), answers)
         return None

@@ -10,6 +10,7 @@ from durable_adk.engine.ends import answered_waits
 from durable_adk.engine.ports import Store
 from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.settled import asked_waits, with_results
 from durable_adk.errors import CorruptHistory
 from durable_adk.model.activity import Record
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StepRef
@@ -47,11 +48,14 @@ class Past:
         return history
 
     async def continue_answered(self) -> None:
-        """Close the answered frontier, if there is one: its step is committed, the next open."""
+        """Close the answered frontier, if there is one: its step is committed, the next open; but
+        that of doubts stays open."""
         frontier = self.execution.frontier
         if frontier is not None:
-            self._just_answered = answered_waits(frontier)
-            await self.leave_frontier(self._just_answered)
+            answered = answered_waits(frontier)
+            if frontier.ends_step:
+                self._just_answered = answered
+            await self.leave_frontier(answered)
 
     async def leave_frontier(self, answered: Sequence[AnsweredWait] = ()) -> None:
         """Close the frontier, if there is one, whatever is answered of it."""
@@ -59,6 +63,9 @@ class Past:
         if frontier is None:
             return
         await self._store.commit_continue(self._lease, execution, answered)
+        if not frontier.ends_step:
+            self.execution = dataclasses.replace(execution, frontier=None)
+            return
         self.execution = dataclasses.replace(
             execution,
             step=frontier.step + 1,
@@ -75,30 +82,30 @@ class Past:
         frontier, step = self.execution.frontier, self.execution.step
         if frontier is not None and len(frontier.answers) < len(frontier.waits):
             await self.leave_frontier()
-            return ()
+            if frontier.ends_step:
+                return ()
         await self.continue_answered()
         if self._just_answered is not None:
             return self._just_answered
         try:
-            return await self._store.load_waits(
-                self.execution.answers_of(step - 1)[0], step=step - 1
-            )
+            run, _execution_id = self.execution.answers_of(step - 1)
+            return asked_waits(await self._store.load_waits(run, step=step - 1))
         except CorruptHistory:
             return ()
 
-    async def load(self, *, to_close: bool = False) -> Recorded:
+    async def load(self, *, to_close: bool = False, again: bool = False) -> Recorded:
         """Everything that is recorded, checked against what the commits name.
 
         The records of committed steps are read in both modes: nothing else notices that some
-        of them are gone. ``to_close``: what is missing does not matter, and this attempt may
-        have recorded something itself.
+        of them are gone. ``to_close``: what is missing does not matter. With it, or
+        ``again``, this attempt may have recorded something itself.
 
         Raises:
             CorruptHistory: something that a commit names is missing.
         """
         execution = self.execution
         is_new = execution.attempt == 1 and execution.step == 1 and not execution.parents
-        if is_new and not to_close:
+        if is_new and not to_close and not again:
             return Recorded(open_step=1)  # nobody can have recorded anything
         self.steps = await self._store.load_steps(execution)
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
@@ -106,7 +113,7 @@ class Past:
             self.execution = dataclasses.replace(execution, scopes_due=False)
         return Recorded(
             open_step=execution.step,
-            records=await self._records(),
+            records=await with_results(await self._records(), self.execution, self._store),
             steps=self.steps,
             voided=execution.voided,
             to_close=to_close,
@@ -137,7 +144,7 @@ class Past:
         if self._just_answered is not None and step == self.execution.step - 1:
             return self._just_answered
         run, _execution_id = self.execution.answers_of(step)
-        waits = await self._store.load_waits(run, step=step)
+        waits = asked_waits(await self._store.load_waits(run, step=step))
         if not waits:
             raise CorruptHistory(
                 f"step {step}", "its answers are missing", "Restore them, or give it up."

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from durable_adk.engine.doubt_ports import DoubtStore
 from durable_adk.engine.read_ports import ReadStore
 from durable_adk.engine.session_ports import SessionStore
 from durable_adk.model.activity import Payload, Record
@@ -88,7 +89,7 @@ class KeeperLink(Protocol):
     async def close(self) -> None: ...
 
 
-class Store(ReadStore, SessionStore, Protocol):
+class Store(ReadStore, SessionStore, DoubtStore, Protocol):
     """The only spokesman of the database. One implementation, three drivers."""
 
     needs_own_loop: bool
@@ -236,7 +237,7 @@ class Store(ReadStore, SessionStore, Protocol):
         ...
 
     async def insert_intent(self, run: RunId, record: Record) -> bool:
-        """Insert the intent of a ``fail`` body. Returns: whether the stored one is ours."""
+        """Insert the intent of a body that must not run twice. Returns: whether it is ours."""
         ...
 
     async def insert_verdict(self, run: RunId, record: Record) -> Record:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from durable_adk.model.activity import Payload, Record
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.execution import Execution, History, StepDocument
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
@@ -76,6 +77,14 @@ class Program(Protocol):
 
     def begin(self, attempt: Any, history: History) -> Play:
         """Start an attempt (``attempt`` is an ``engine.attempt.Attempt``) over a session's past."""
+        ...
+
+    def reconciler(self, intent: Record) -> Callable[[Doubt], Any] | None:
+        """The user's callback that finds out about a call of which an intent is left, or None.
+
+        It returns, or gives as an awaitable, what an in-doubt wait is answered with; None if it
+        does not know.
+        """
         ...
 
     def artifacts_at(

@@ -25,7 +25,7 @@ def moment(milliseconds: int | None) -> datetime | None:
 async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
     """Every committed step in order, with the one that the open frontier ends."""
     frontier = execution.frontier
-    if frontier is None or all(wait.kind is WaitKind.IN_DOUBT for wait in frontier.waits):
+    if frontier is None or not frontier.ends_step:
         return await store.load_steps(execution)  # in-doubt waits end no step
     ended = StepRef(frontier.step, frontier.step_token)
     return await store.load_steps(replace(execution, last_step=ended))
@@ -161,12 +161,13 @@ async def _waits(store: Store, execution: Execution) -> list[ActivityInfo]:
                 )
                 for place, wait in enumerate(frontier.waits)
             ]
-        else:
-            run, owner = execution.answers_of(step)
-            found += [
-                _wait_info(owner, answered.wait, answered.answer, None)
-                for answered in await store.load_waits(run, step=step)
-            ]
+        run, owner = execution.answers_of(step)
+        shown = {info.id for info in found}
+        answered = [
+            _wait_info(owner, one.wait, one.answer, None)
+            for one in await store.load_waits(run, step=step)
+        ]
+        found += [info for info in answered if info.id not in shown]
     return found
 
 

@@ -16,7 +16,7 @@ from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing, ClosingAttempt
 from durable_adk.engine.commits import CancelRequested, Settlement
-from durable_adk.engine.doubts import decide_all
+from durable_adk.engine.indoubt import Deciding, Undecided
 from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
@@ -66,7 +66,7 @@ async def run_attempt(
     past = Past(execution, lease=lease, store=store, settings=settings)
     run = _Run(past, program=program, store=store, clock=clock, settings=settings, faults=faults)
     guard = keeper.hold(lease, on_refused=run.on_refused, on_cancel=run.on_cancel, since=claimed_at)
-    run.permit, run.sink = guard, sink
+    run.permit, run.lease, run.sink = guard, lease, sink
     run.settlement = Settlement(
         past,
         lease=lease,
@@ -87,6 +87,7 @@ class _Run:
     """The state of one ``run_attempt`` while its program runs."""
 
     permit: Guard
+    lease: Lease
     settlement: Settlement
     sink: Sink | None = None
     live: Play | None = None
@@ -159,11 +160,38 @@ class _Run:
             raise CancelRequested(execution.cancel)
         history = await past.history()
         await past.continue_answered()
-        recorded = await past.load()
-        await decide_all(recorded, execution, self._store)
-        attempt = self._attempt = self._begin(recorded)
-        quiet = await self._run(attempt, history)
+        deciding = self._deciding()
+        decided = await deciding.decide(await past.load())
+        if isinstance(decided, Execution):
+            return decided
+        attempt = self._attempt = self._begin(decided)
+        try:
+            quiet = await self._run(attempt, history)
+            attempt.doubts.check()
+        except Undecided:
+            await attempt.flush()
+            decided = await deciding.decide(await past.load(again=True))
+            if isinstance(decided, Execution):
+                return decided
+            raise  # all is settled: the next attempt goes on
         return await self.settlement.commit(quiet, attempt)
+
+    def _deciding(self) -> Deciding:
+        return Deciding(
+            self._past,
+            lease=self.lease,
+            store=self._store,
+            clock=self._clock,
+            faults=self._faults,
+            reconciler=self._program.reconciler,
+            check=self._check,
+            may_start=lambda: self.permit.may_start(),
+            before_commit=self.settlement.before_commit,
+        )
+
+    def _check(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
 
     def _begin(self, recorded: Recorded) -> Attempt:
         return Attempt(

@@ -129,6 +129,7 @@ class Execution:
         scopes_due: Shared state of its last step is not applied yet.
         parents: Whose record it goes on from, oldest first; empty unless it is a fork made inside
             an execution.
+        lease_ended: Server milliseconds when the last lease ended that was not given back, or None.
     """
 
     key: ExecutionKey
@@ -162,6 +163,7 @@ class Execution:
     waiting_since: int | None = None
     scopes_due: bool = False
     parents: tuple[Parent, ...] = ()
+    lease_ended: int | None = None
 
     @property
     def is_active(self) -> bool:

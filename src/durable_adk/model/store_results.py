@@ -22,6 +22,7 @@ class Write(enum.Enum):
     OUTCOMES = "outcomes are recorded"
     STEP = "a step document is there, and not reachable yet"
     FRONTIER = "the frontier is committed"
+    DOUBTS = "what is in doubt is committed"
     ANSWER = "an answer is stored"
     WAITS = "the answers are records of their step"
     CONTINUE = "the next step is open"

@@ -96,6 +96,11 @@ class Frontier:
     rev: int
     answers: Mapping[int, StoredAnswer] = field(default_factory=dict)
 
+    @property
+    def ends_step(self) -> bool:
+        """Whether it waits for the outside; in-doubt waits leave their step open."""
+        return any(wait.kind is not WaitKind.IN_DOUBT for wait in self.waits)
+
     def place_of(self, digest: str) -> int | None:
         """The place of the wait with this digest, or None."""
         for place, wait in enumerate(self.waits):

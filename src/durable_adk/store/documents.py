@@ -22,6 +22,7 @@ from durable_adk.model.execution import (
 )
 from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
 from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest
+from durable_adk.store.doubt_filters import LEASE_ENDED, lease_end_from
 from durable_adk.store.payloads import Envelope, Texts
 
 Doc = dict[str, Any]
@@ -351,4 +352,5 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             waiting_since=doc["waiting_since"] if doc["waiting"] else None,
             scopes_due=bool(doc.get("scopes_due")),
             parents=parents_from(doc),
+            lease_ended=lease_end_from(doc.get(LEASE_ENDED)),
         )

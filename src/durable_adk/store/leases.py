@@ -8,7 +8,7 @@ from typing import Any
 from durable_adk.model.execution import Execution, Lease, Status
 from durable_adk.model.identity import ExecutionKey, Nonce, new_nonce
 from durable_adk.model.store_results import Renewal, Write
-from durable_adk.store import filters
+from durable_adk.store import doubt_filters, filters
 from durable_adk.store.core import EXECUTIONS, Core, Part, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from, printable
 
@@ -96,7 +96,8 @@ class Leases(Part):
             return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
 
         async def put(session: Session) -> Execution | None:
-            update = filters.take(core.clock.now(), nonce=nonce, ttl_ms=ttl_ms, extra=extra)
+            taken = filters.take(core.clock.now(), nonce=nonce, ttl_ms=ttl_ms, extra=extra)
+            update = doubt_filters.keeping_lease_end(taken)
             doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
             return None if doc is None else await whole(session, doc)
 

@@ -12,9 +12,9 @@ from durable_adk.model.execution import FAR
 from durable_adk.store import filters, indexes
 from durable_adk.store.artifacts import Artifacts
 from durable_adk.store.clock import SERVER_NOW, Clock, LocalClock, ServerClock
-from durable_adk.store.committing import Committing
 from durable_adk.store.core import EXECUTIONS, Core, Faults, NoFaults
 from durable_adk.store.deleting import Deleting
+from durable_adk.store.doubting import Doubting
 from durable_adk.store.drivers import Driver, Link
 from durable_adk.store.errors import Verdict, verdict
 from durable_adk.store.importing import Importing
@@ -37,7 +37,7 @@ log = logging.getLogger("durable_adk.store")
 
 
 class MongoStore(
-    Importing, Leases, Loading, Recording, Committing, Scopes, Listing, Deleting, Artifacts, Turns
+    Importing, Leases, Loading, Recording, Doubting, Scopes, Listing, Deleting, Artifacts, Turns
 ):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 

@@ -1,0 +1,258 @@
+"""What becomes of calls that are in doubt: found out, asked, or the end. Decided before ADK starts.
+
+A doubt is settled by the answer to its wait: a person's, or that of the ``reconcile`` callback.
+Either is a wait record of the open step. ``not_done`` opens the next try of the position, under the
+same activity id; ``done`` does too, and its result is put there at once, so that it has a place in
+the log like any other outcome.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from durable_adk.engine.activities import Recorded
+from durable_adk.engine.answers import refused_answer, stored_answer
+from durable_adk.engine.doubts import Undecided, decide_all, unknown
+from durable_adk.engine.ending import too_late
+from durable_adk.engine.loading import Past
+from durable_adk.engine.ports import Clock, Faults, Store
+from durable_adk.engine.reads import moment
+from durable_adk.engine.settled import problem_with_settlement
+from durable_adk.model import codec
+from durable_adk.model.activity import Record, UnknownOutcome
+from durable_adk.model.doubt import Doubt, Terms, wait_position
+from durable_adk.model.execution import FAR, Execution, Lease, Status
+from durable_adk.model.identity import new_nonce
+from durable_adk.model.position import Position, activity_id
+from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest, frontier_id
+
+__all__ = ["Deciding", "Undecided"]
+
+BY_RECONCILE = "reconcile"
+"""Who gave an answer that the callback of a call gave."""
+
+ANSWER_SCHEMA: Mapping[str, Any] = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {"outcome": {"const": "done"}, "result": {}},
+            "required": ["outcome", "result"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {"outcome": {"const": "not_done"}},
+            "required": ["outcome"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Open:
+    """A verdict that nothing has settled, with what its intent says."""
+
+    verdict: Record
+    terms: Terms
+    intent: Record
+    told: Doubt
+    answer: StoredAnswer | None = None
+
+
+class Deciding:
+    """Settles what is in doubt in one attempt, under its lease.
+
+    Args:
+        reconciler: Finds the callback for the call that an intent is of.
+        check: Raises why the attempt is over, if it is.
+        may_start: Whether a body may start now.
+        before_commit: Called before the lease is given up by a commit.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        *,
+        lease: Lease,
+        store: Store,
+        clock: Clock,
+        faults: Faults,
+        reconciler: Callable[[Record], Callable[[Doubt], Any] | None],
+        check: Callable[[], None],
+        may_start: Callable[[], bool],
+        before_commit: Callable[[], None],
+    ) -> None:
+        self._past = past
+        self._lease = lease
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+        self._reconciler = reconciler
+        self._check = check
+        self._may_start = may_start
+        self._before_commit = before_commit
+
+    async def decide(self, recorded: Recorded) -> Recorded | Execution:
+        """Settle every doubt of the open step, or ask.
+
+        Returns: the records to run over; or the execution, suspended on its doubts.
+        Raises:
+            OutcomeUnknown: a call whose policy is ``fail`` stays in doubt.
+            InvalidAnswer: a callback gave something else than an answer.
+            Exception: whatever a callback raised.
+        """
+        verdicts = await decide_all(recorded, self._past.execution, self._store)
+        if not verdicts:
+            return recorded
+        records = recorded.step(recorded.open_step)
+        found = [self._open(verdict, records.intent_of(verdict)) for verdict in verdicts]
+        doubts = [await self._found_out(doubt) for doubt in found]
+        for doubt in doubts:
+            if doubt.answer is None and doubt.terms.policy is UnknownOutcome.FAIL:
+                raise unknown(doubt.verdict)
+        frontier = self._frontier(doubts, recorded)
+        if frontier.open:
+            self._before_commit()  # a renewal must not race the commit
+        await self._store.commit_doubts(
+            self._lease, run=self._past.execution.run, frontier=frontier, nonce=new_nonce()
+        )
+        if frontier.open:
+            return self._suspended(frontier)
+        self._past.execution = dataclasses.replace(self._past.execution, frontier=frontier)
+        await self._past.continue_answered()
+        return await self._past.load(again=True)
+
+    def _suspended(self, frontier: Frontier) -> Execution:
+        return dataclasses.replace(
+            self._past.execution,
+            status=Status.SUSPENDED,
+            claim=None,
+            frontier=frontier,
+            failures=0,
+            error=None,
+            wake_at=FAR,
+            waiting_since=self._clock.estimate(),
+        )
+
+    # ---------------------------------------------------------------- the callback
+
+    async def _found_out(self, doubt: _Open) -> _Open:
+        """With the answer of the call's ``reconcile`` callback, if it has one that knows."""
+        if doubt.intent.body is None:
+            return doubt
+        ask = self._reconciler(doubt.intent)
+        if ask is None:
+            return doubt
+        self._check()
+        if not self._may_start():
+            raise too_late(self._past.execution.execution_id)
+        self._faults.body("reconcile", doubt.verdict.name, ran=False)
+        found = ask(doubt.told)
+        value = await found if inspect.isawaitable(found) else found
+        self._faults.body("reconcile", doubt.verdict.name, ran=True)
+        self._check()
+        if value is None:
+            return doubt
+        wait = activity_id(self._past.execution.execution_id, _position_of(doubt.verdict).digest)
+        answer = stored_answer(wait, value, by=BY_RECONCILE, at=self._clock.estimate())
+        if problem := problem_with_settlement(codec.decode(answer.value)):
+            raise refused_answer(wait, f"reconcile of {doubt.verdict.name}: {problem}")
+        return dataclasses.replace(doubt, answer=answer)
+
+    # ---------------------------------------------------------------- the waits
+
+    def _open(self, verdict: Record, intent: Record | None) -> _Open:
+        intent, execution = intent or verdict, self._past.execution
+        terms = Terms.of(intent.body)
+        was_cancelled = verdict.token == intent.token and intent is not verdict
+        ended = None if was_cancelled else execution.lease_ended
+        position = Position.parse(verdict.position)
+        told = Doubt(
+            activity_id=activity_id(execution.id_of(verdict.step), verdict.digest),
+            kind=position.kind.value,
+            name=verdict.name or position.label,
+            args=terms.args or {},
+            execution_id=execution.execution_id,
+            user_id=execution.user_id,
+            session_id=execution.session_id,
+            attempt=intent.attempt,
+            started_at=moment(intent.started_at or None),
+            lease_ended_at=moment(ended),
+        )
+        return _Open(verdict, terms, intent, told)
+
+    def _frontier(self, doubts: Sequence[_Open], recorded: Recorded) -> Frontier:
+        execution, step = self._past.execution, recorded.open_step
+        ordinal = recorded.step(step).next_frontier
+        ordered = sorted(doubts, key=lambda doubt: doubt.verdict.position)
+        answers = {
+            place: doubt.answer for place, doubt in enumerate(ordered) if doubt.answer is not None
+        }
+        return Frontier(
+            id=frontier_id(execution.execution_id, step, ordinal),
+            step=step,
+            step_token=execution.token,
+            waits=tuple(_wait_of(doubt, recorded.last_seq, ordinal) for doubt in ordered),
+            open=len(ordered) - len(answers),
+            rev=0,
+            answers=answers,
+        )
+
+
+def _position_of(verdict: Record) -> Position:
+    return wait_position(Position.parse(verdict.position), verdict.attempt_try)
+
+
+def _wait_of(doubt: _Open, last_seq: int, frontier: int) -> WaitRequest:
+    """What a person is asked. ``doubt`` in the content is for the engine: where a fork at this wait
+    cuts the log, and what the call was."""
+    verdict, told = doubt.verdict, doubt.told
+    position = _position_of(verdict)
+    content = {
+        "message": _message(told),
+        "payload": {
+            "activity_id": told.activity_id,
+            "kind": told.kind,
+            "attempt": told.attempt,
+            "started_at": told.started_at and told.started_at.isoformat(),
+            "lease_ended_at": told.lease_ended_at and told.lease_ended_at.isoformat(),
+        },
+        "tool_call": {"id": "", "name": told.name, "args": dict(told.args)},
+        "response_schema": ANSWER_SCHEMA,
+        "shown": verdict.request,
+        "doubt": {"seq": last_seq, "frontier": frontier, "request": verdict.request},
+    }
+    return WaitRequest(
+        digest=position.digest,
+        position=position.text,
+        kind=WaitKind.IN_DOUBT,
+        call_name=WaitKind.IN_DOUBT.value,
+        call_id=position.digest,
+        node_path=verdict.node_path,
+        operation_path=position.path,
+        branch=None,
+        isolation_scope=None,
+        author=told.name,
+        content=codec.encode(content, where="wait"),
+    )
+
+
+def _message(told: Doubt) -> str:
+    text = json.dumps(told.args, ensure_ascii=False, default=str)
+    args = text if len(text) <= 500 else f"{text[:497]}..."
+    if told.lease_ended_at is None:
+        end = "It was cancelled there."
+    else:
+        at = told.lease_ended_at.isoformat(timespec="seconds")
+        end = f"The lease of its owner ended by {at}; its body may still be running."
+    return (
+        f"Did {told.name}({args}) happen? Attempt {told.attempt} entered this {told.kind}, and it"
+        f" left no result. {end} Its idempotency key is {told.activity_id}. Answer"
+        ' {"outcome": "done", "result": what it returned}; or {"outcome": "not_done"}, and it runs'
+        " again under the same key."
+    )

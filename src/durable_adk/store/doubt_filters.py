@@ -1,0 +1,28 @@
+"""Filters and updates for calls that are in doubt; as ``filters.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from durable_adk.model.execution import FAR
+from durable_adk.store.filters import RUNNING, Pipeline, Update
+
+LEASE_ENDED = "lease_ended"
+
+
+def keeping_lease_end(claim: Pipeline) -> Pipeline:
+    """A claim that notes when the lease of an owner ended who did not give it back: of a running
+    execution that is ``wake_at``, which the claim moves."""
+    was_left = {"$eq": ["$status", RUNNING]}
+    kept = {"$cond": [was_left, "$wake_at", {"$ifNull": [f"${LEASE_ENDED}", FAR]}]}
+    return [{"$set": {LEASE_ENDED: kept}}, *claim]
+
+
+def lease_end_from(stored: int | None) -> int | None:
+    """``FAR`` stands for never: a pipeline on mongomock cannot leave a field out."""
+    return None if stored is None or stored == FAR else stored
+
+
+def settled(frontier: dict[str, Any]) -> Update:
+    """A frontier of which nothing is open; its owner goes on."""
+    return {"$set": {"frontier": frontier}}
