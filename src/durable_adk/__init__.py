@@ -9,12 +9,14 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from durable_adk.adk.expiring import expiring as expiring
     from durable_adk.adk.recorded import current_activity_id as current_activity_id
     from durable_adk.adk.recorded import current_fencing_token as current_fencing_token
     from durable_adk.adk.recorded import now as now
     from durable_adk.adk.recorded import random as random
     from durable_adk.adk.recorded import step as step
     from durable_adk.adk.recorded import uuid4 as uuid4
+    from durable_adk.adk.timers import sleep as sleep
     from durable_adk.app.app import App as App
     from durable_adk.app.artifacts import MongoArtifactService as MongoArtifactService
     from durable_adk.app.outcome import AnswerReceipt as AnswerReceipt
@@ -29,8 +31,6 @@ if typing.TYPE_CHECKING:
     from durable_adk.app.outcome import StreamEvent as StreamEvent
     from durable_adk.app.outcome import ToolCall as ToolCall
     from durable_adk.app.outcome import Wait as Wait
-    from durable_adk.app.reserved import expiring as expiring
-    from durable_adk.app.reserved import sleep as sleep
     from durable_adk.app.runner import DurableRunner as DurableRunner
     from durable_adk.app.session_source import DurableSessionService as DurableSessionService
     from durable_adk.app.tools import durable_tool as durable_tool
@@ -107,6 +107,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "adk.expiring": "expiring",
+    "adk.timers": "sleep",
     "adk.recorded": "current_activity_id current_fencing_token now random step uuid4",
     "app.app": "App",
     "app.artifacts": "MongoArtifactService",
@@ -114,7 +116,6 @@ _MODULES = {
         "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionFork SessionImport SessionInfo"
         " SessionNode StreamEvent ToolCall Wait"
     ),
-    "app.reserved": "expiring sleep",
     "app.runner": "DurableRunner",
     "app.session_source": "DurableSessionService",
     "app.tools": "durable_tool",

@@ -204,6 +204,20 @@ def _choice(*allowed: str, later: tuple[str, ...] = (), why: str = "") -> Parse:
     return parse
 
 
+def _duration(value: object) -> float:
+    """Seconds."""
+    amount = duration_ms(value)
+    if amount < 1:
+        raise Refused(f"{value!r} is over at once")
+    return amount / 1_000
+
+
+def _answer(value: object) -> object:
+    if value is None:
+        raise Refused("null is no answer")
+    return str(value) if isinstance(value, FromEnvironment) else value
+
+
 def _not_yet(_value: object) -> object:
     raise Refused("not yet: remove the key")
 
@@ -247,8 +261,8 @@ KEYS: Mapping[str, tuple[str, Parse]] = {
 
 TOOL_KEYS: Mapping[str, Parse] = {
     "on_unknown_outcome": _choice("rerun", "fail", "ask"),
-    "expires_after": _not_yet,
-    "on_expiry": _not_yet,
+    "expires_after": _duration,
+    "on_expiry": _answer,
 }
 
 GROUPS = frozenset(

@@ -42,10 +42,13 @@ Settings, with their defaults; "-" is none:
                                                 first one encrypts, every one decrypts.
     encryption.read_plain          true         false: content that is not encrypted is refused.
     tools.<name>.on_unknown_outcome  rerun      rerun, fail or ask, when a process died in the tool.
+    tools.<name>.expires_after     -            For so long its confirmation, or the answer of a
+                                                tool that runs long, is waited for.
+    tools.<name>.on_expiry         {confirmed: false}  What counts then. A tool that runs long
+                                                needs one; its confirmation is denied.
     shutdown.grace                 10s          For so long close() lets attempts go on.
 
-Reserved, and refused until they are built: record_requests, retention.turns, retention.age,
-tools.<name>.expires_after, tools.<name>.on_expiry.
+Reserved, and refused until they are built: record_requests, retention.turns, retention.age.
 """
 
 from __future__ import annotations
@@ -96,6 +99,7 @@ class Settings:
         encryption_keys: 32 bytes each, by id; the first one encrypts. Not in ``repr``.
         read_plain: Whether content that is not encrypted is read where there are keys.
         tools: Policy by tool name: ``rerun``, ``fail`` or ``ask``.
+        expiries: ``expires_after`` (seconds) and ``on_expiry`` by tool name.
     """
 
     source: str
@@ -125,6 +129,7 @@ class Settings:
     encryption_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     read_plain: bool = True
     tools: Mapping[str, str] = field(default_factory=dict)
+    expiries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     grace_s: float = 10.0
 
 
@@ -216,10 +221,11 @@ class _Reader:
         self._environment = environment
         self._values: dict[str, Any] = {}
         self._tools: dict[str, str] = {}
+        self._expiries: dict[str, dict[str, Any]] = {}
 
     def read(self, document: Mapping[Any, object]) -> dict[str, Any]:
         self._group("", document)
-        return {**self._values, "tools": self._tools}
+        return {**self._values, "tools": self._tools, "expiries": self._expiries}
 
     def _group(self, prefix: str, group: Mapping[Any, object]) -> None:
         for name, value in group.items():
@@ -246,7 +252,14 @@ class _Reader:
             for rule, value in self._mapping(key, policy).items():
                 if rule not in TOOL_KEYS:
                     raise self._unknown(f"{key}.{rule}", [f"{key}.{known}" for known in TOOL_KEYS])
-                self._tools[name] = str(self._value(f"{key}.{rule}", value, TOOL_KEYS[rule]))
+                parsed = self._value(f"{key}.{rule}", value, TOOL_KEYS[rule])
+                if rule == "on_unknown_outcome":
+                    self._tools[name] = str(parsed)
+                else:
+                    self._expiries.setdefault(name, {})[rule] = parsed
+            expiry = self._expiries.get(name, {})
+            if "on_expiry" in expiry and "expires_after" not in expiry:
+                raise self._error(f"{key}.on_expiry", "needs expires_after beside it")
 
     def _mapping(self, key: str, value: object) -> Mapping[Any, object]:
         if not isinstance(value, Mapping):

@@ -39,6 +39,7 @@ try:
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.base_toolset import BaseToolset
     from google.adk.tools.function_tool import FunctionTool
+    from google.adk.utils._schema_utils import schema_to_json_schema
     from google.adk.workflow import (
         BaseNode,
         FunctionNode,
@@ -393,6 +394,11 @@ def set_providers(new_id: Callable[[], str], now: Callable[[], float]) -> None:
     """Bind ADK's seams for ids and time in the current context."""
     platform_uuid.set_id_provider(new_id)
     platform_time.set_time_provider(now)
+
+
+def json_schema(schema: Any) -> Any:
+    """What ADK shows of a request's schema."""
+    return None if schema is None else schema_to_json_schema(schema)
 
 
 def workflow_graph(workflow: Workflow) -> Any:

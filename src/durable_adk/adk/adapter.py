@@ -10,7 +10,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import artifacts, check
+from durable_adk.adk import artifacts, check, expiring
 from durable_adk.adk import events as stored
 from durable_adk.adk.clone import clone_tree
 from durable_adk.adk.install import install
@@ -23,6 +23,7 @@ from durable_adk.engine.attempt import Attempt
 from durable_adk.errors import ConfigError
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record, UnknownOutcome
+from durable_adk.model.due import Expiry
 from durable_adk.model.execution import Execution, History, StepDocument
 
 
@@ -38,6 +39,7 @@ class Adapter:
         tool_policies: ``on_unknown_outcome`` by tool name.
         keeps_secrets: What is recorded is encrypted: agents may ask for credentials.
         reconcilers: ``reconcile`` callbacks by tool name.
+        tool_expiries: How their questions expire, by tool name.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Adapter:
         tool_policies: Mapping[str, UnknownOutcome] | None = None,
         keeps_secrets: bool = False,
         reconcilers: Mapping[str, Reconcile] | None = None,
+        tool_expiries: Mapping[str, Expiry] | None = None,
     ) -> None:
         if isinstance(root, AdkApp):
             root, adk_app = root.root_agent, root
@@ -69,28 +72,37 @@ class Adapter:
         self._policies = Policies(
             outcomes=dict(tool_policies or {}), reconcilers=dict(reconcilers or {})
         )
+        self._expiries = dict(tool_expiries or {})
         install()
 
     def check(self) -> None:
         """Refuse what cannot be durable, before anything runs.
 
         Raises:
-            ConfigError: no node, or a policy for a tool that does not exist.
+            ConfigError: no node, a policy for a tool that does not exist, or an expiry answer that
+                would be refused.
             UnsupportedNode: with node path, reason, alternative.
         """
         check.check_root(self._root, self._adk_app, keeps_secrets=self._keeps_secrets)
         assert isinstance(self._root, BaseNode)
-        unknown = sorted(set(self._policies.outcomes) - check.tool_names(self._root))
+        named = {*self._policies.outcomes, *self._expiries}
+        unknown = sorted(named - check.tool_names(self._root))
         if unknown and not check.has_toolsets(self._root):
             raise ConfigError(
                 f"tools.{unknown[0]}",
                 "no agent of the app has a tool of this name",
                 "Correct the name, or remove the policy.",
             )
+        expiring.check_tools(self._root, self._expiries)
 
     def begin(self, attempt: Attempt, history: History) -> AdkPlay:
         """Start an attempt over a session's past, on fresh clones."""
-        stage = Stage(attempt=attempt, policies=self._policies, keeps_secrets=self._keeps_secrets)
+        stage = Stage(
+            attempt=attempt,
+            policies=self._policies,
+            expiries=self._expiries,
+            keeps_secrets=self._keeps_secrets,
+        )
         sessions = AttemptSessions(stage, *open_session(history, self._app_name))
         assert isinstance(self._root, BaseNode)
         root = clone_tree(self._root)

@@ -73,8 +73,9 @@ def _wrap_delay(adk_delay: Any) -> Any:
         began, stage.failed_before = stage.failed_before, None
         if stage.attempt.unserved():
             return 0.0
-        if began is None:
-            return delay
-        return max(0.0, delay - (stage.attempt.now() - began) / 1000)
+        if began is not None:
+            delay = max(0.0, delay - (stage.attempt.now() - began) / 1000)
+        stage.sleepers.busy_for(delay)
+        return delay
 
     return _get_retry_delay

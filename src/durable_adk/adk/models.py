@@ -82,6 +82,7 @@ async def _call(
     finals: list[LlmResponse] = []
     ids = _call_ids(scope, ordinal)
     with siblings_cancelled.Body(scope):
+        scope.asks_model = True
         try:
             async with aclosing(llm.generate_content_async(request, stream)) as responses:
                 async for given in responses:
@@ -100,6 +101,8 @@ async def _call(
             record = await attempt.record(admitted, RecordStatus.FAILED, payload)
             scope.handed_out(record.ended_at)
             raise scope.stage.failure_of(record) from error
+        finally:
+            scope.asks_model = False
         record = await attempt.record(admitted, RecordStatus.COMPLETED, payload)
     for response in _handed_out(scope, record, ordinal):
         yield response

@@ -20,7 +20,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam, check, clone, topology
+from durable_adk.adk import _seam, check, clone, expiring, topology
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import (
     answer_as_output,
@@ -86,7 +86,11 @@ async def _durable(
         stage.step, path, scope.entry + 1
     )
     body = adk_run(node, ctx=ctx, node_input=node_input)
+    tool = _seam.tool_of(node)
+    if tool is not None:
+        expiring.note(stage, path, "", tool)
     runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
+    stage.sleepers.enter(scope)  # to its end: ADK takes its time between two of its events
     try:
         async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
             async for event in events:
@@ -97,6 +101,7 @@ async def _durable(
                 yield event
     finally:
         stage.active.discard(place)
+        stage.sleepers.left(scope)
 
 
 async def _orchestrate(

@@ -43,6 +43,7 @@ class AdkPlay:
         self._root = root
         self._is_open = False
         stage.deliver = self._deliver
+        stage.sleepers.leave = self._asleep
 
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):
@@ -196,6 +197,12 @@ class AdkPlay:
             refs=tuple(references.used),
             artifacts=self._sessions.artifacts.payload(),
         )
+
+    def _asleep(self, timers: Sequence[WaitRequest]) -> Quiet:
+        """What the open step leaves while something in it sleeps: its timers, and what it asked."""
+        asked = waits.open_waits(self._stage, self._sessions.events_of_step())
+        found = sorted((*asked, *timers), key=lambda wait: wait.operation_path)
+        return self._quiet(tuple(found))
 
     def _result(self) -> dict[str, Any]:
         output = self._stage.output

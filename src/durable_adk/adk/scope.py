@@ -46,6 +46,7 @@ class Scope:
         interrupts: Interrupt ids of waits raised below a tool.
         bodies, body_ended: Tool bodies running in this agent now; set when one ends.
         ended_at: Milliseconds: the end of the last record handed out here or below.
+        asks_model: A model is being asked here.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -67,6 +68,7 @@ class Scope:
     body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     ran_out: bool = False
+    asks_model: bool = False
     activity_id: str | None = None
     agent_entered: bool = False
     id_mark: str = ""
@@ -121,7 +123,8 @@ def current() -> Scope | None:
 def bound(scope: Scope) -> Iterator[None]:
     token = _scope.set(scope)
     try:
-        yield
+        with scope.stage.sleepers.running(scope):
+            yield
     finally:
         _scope.reset(token)
 
@@ -131,11 +134,13 @@ async def within(scope: Scope, items: AsyncGenerator[T, None]) -> AsyncGenerator
     try:
         while True:
             token = _scope.set(scope)
+            scope.stage.sleepers.enter(scope)
             try:
                 item = await anext(items)
             except StopAsyncIteration:
                 return
             finally:
+                scope.stage.sleepers.left(scope)
                 _scope.reset(token)
             yield item
     finally:

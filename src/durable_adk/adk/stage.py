@@ -17,9 +17,11 @@ from durable_adk.adk import paths
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.marks import Policies
 from durable_adk.adk.scope import Scope, derived_uuid
+from durable_adk.adk.sleepers import Sleepers
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
 from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.doubt import intent_body
+from durable_adk.model.due import Expiry
 from durable_adk.model.position import (
     Position,
     activity_id,
@@ -52,6 +54,9 @@ class Stage:
 
     Attributes:
         policies: What the App and its configuration say by tool name.
+        expiries: How the questions of a tool expire, by tool name.
+        call_expiries: The same of calls of the open step, by (agent path, call id), and whether
+            the tool runs long; of a tool node by (its path, nothing).
         done: What finished node runs of earlier steps left, by operation path: never entered again.
         finished: The same of the open step.
         asked_by: Scope path and entry of the latest asker, by branch and ADK call id.
@@ -69,11 +74,14 @@ class Stage:
         references: What the open step's records hold already, for its events to refer to.
         deliver: Appends an event of a node run where the runner has no queue for it.
         output: The root's output, when it has one.
+        sleepers: Who sleeps, and what runs beside them.
         failed_before: When the failure handed out last was recorded, by an earlier attempt; taken
             by the delay of the retry that follows it.
     """
 
     attempt: Attempt
+    expiries: Mapping[str, Expiry] = field(default_factory=dict)
+    call_expiries: dict[tuple[str, str], tuple[Expiry, bool]] = field(default_factory=dict)
     policies: Policies
     keeps_secrets: bool = False
     done: dict[str, Any] = field(default_factory=dict)
@@ -93,8 +101,12 @@ class Stage:
     deliver: Callable[[Any, Event], Awaitable[None]] | None = None
     output: Any = None
     failed_before: int | None = None
+    sleepers: Sleepers = field(init=False)
     _entries: dict[tuple[str, int], int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sleepers = Sleepers(self.attempt)
 
     @property
     def step(self) -> int:
@@ -120,6 +132,7 @@ class Stage:
         self.handed_over = {}
         self.segments.clear()
         self.gated.clear()
+        self.call_expiries.clear()
         self.references = References()
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()

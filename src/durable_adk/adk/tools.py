@@ -18,7 +18,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam, check
+from durable_adk.adk import _seam, check, expiring
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
 from durable_adk.adk.scope import Scope, bound, current
@@ -102,6 +102,7 @@ def wrap_gate(adk_gate: Any) -> Any:
 def _note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> None:
     place = (_agent_of(call).path, context.function_call_id or "")
     call.stage.gated[place] = (tool.name, copy.deepcopy(args), _takes(tool, args))
+    expiring.note(call.stage, *place, tool)
 
 
 def _takes(tool: BaseTool, args: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from google.adk.events import Event
 from google.genai import types
 
-from durable_adk.adk import check, paths
+from durable_adk.adk import check, expiring, paths
 from durable_adk.adk._patches import (
     answers_of_branches,
     answers_that_look_like_json,
@@ -95,7 +95,7 @@ def _request(stage: Stage, asked: _Asked, ordinal: int) -> WaitRequest:
     event = asked.event
     position = Position(stage.step, asked.path, asked.entry, Kind.WAIT, ordinal)
     kind, content = _content(stage, asked)
-    return WaitRequest(
+    wait = WaitRequest(
         digest=position.digest,
         position=position.text,
         kind=kind,
@@ -108,6 +108,7 @@ def _request(stage: Stage, asked: _Asked, ordinal: int) -> WaitRequest:
         author=event.author,
         content=codec.encode(content, where="wait"),
     )
+    return expiring.with_expiry(stage, wait, asked.call.args or {})
 
 
 def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:

@@ -155,7 +155,10 @@ class App(Operating):
             state_delta: Session state to set with the message.
             run_config: ADK's ``RunConfig``.
             timeout: Seconds to wait for an outcome; the execution goes on without the caller.
-            deadline: Reserved.
+            deadline: When the execution has to be done: seconds, a ``timedelta`` or text with a
+                unit (``24h``) from its beginning, or an aware ``datetime``; by the server's clock.
+                Whoever comes by it after that ends it as ``failed`` with ``DeadlineExceeded``, also
+                while it waits for somebody. Not part of what repeats are compared by.
 
         Raises:
             ConfigError: an argument, a setting or the agent; ``DurabilityDisabled``.
@@ -216,11 +219,9 @@ class App(Operating):
     async def _invoke(
         self, sink: Sink | None, *, timeout: object, deadline: object, **arguments: Any
     ) -> Outcome:
-        if deadline is not None:
-            raise checks.not_yet("invoke(deadline=)", "Leave it out; timeout= bounds the waiting.")
         self._lifecycle.check_enabled()
         limit = checks.checked_timeout(timeout)
-        message = checked_request(**arguments)
+        message = checked_request(**arguments, deadline=deadline)
         opened = await self._lifecycle.opened_to_run()
         request = await message.request(opened)
         execution = await opened.engine.invoke(request, timeout=limit, sink=sink)
@@ -236,6 +237,7 @@ class App(Operating):
         state_delta: Mapping[str, Any] | None = None,
         run_config: Any = None,
         timeout: float | None = None,
+        deadline: object = None,
     ) -> ExecutionRecord:
         """Queue a message without running it: a worker or ``recover()`` does.
 
@@ -252,6 +254,7 @@ class App(Operating):
             execution_id=execution_id,
             state_delta=state_delta,
             run_config=run_config,
+            deadline=deadline,
         )
         opened = await self._lifecycle.opened()
         return show.record_of(await opened.engine.submit(await message.request(opened)))

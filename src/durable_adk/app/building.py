@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from durable_adk._expiries import checked_expiry
 from durable_adk.app import checks, late
 from durable_adk.app.lifecycle import Root
 from durable_adk.app.tools import Policy, ToolRegistry, checked_policy
@@ -50,16 +51,11 @@ class Building:
 
         With or without brackets; the function comes back unchanged. See ``durable_tool``.
         """
-        policy = checked_policy(
-            "app.tool",
-            on_unknown_outcome,
-            reconcile=reconcile,
-            expires_after=expires_after,
-            on_expiry=on_expiry,
-        )
+        policy = checked_policy("app.tool", on_unknown_outcome, reconcile=reconcile)
+        expiry = checked_expiry("app.tool", expires_after, on_expiry)
 
         def register(tool: ToolT) -> ToolT:
-            self._registry.add(tool, policy, reconcile)
+            self._registry.add(tool, policy, reconcile=reconcile, expiry=expiry)
             return tool
 
         return register if tool is None else register(tool)

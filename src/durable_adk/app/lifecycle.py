@@ -227,6 +227,9 @@ class Lifecycle:
             tool_policies=self._registry.policies(self.settings.tools, source=self.settings.source),
             keeps_secrets=bool(self.settings.encryption_keys),
             reconcilers=self._registry.reconcilers,
+            tool_expiries=self._registry.expiries(
+                self.settings.expiries, source=self.settings.source
+            ),
             **self.parts,
         )
         if root is not None:

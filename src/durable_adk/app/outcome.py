@@ -31,8 +31,9 @@ class Wait:
     """An open question. Answer it with ``App.resume`` or ``App.answer`` by its ``id``.
 
     Attributes:
-        kind: ``adk_request_input``, ``adk_request_confirmation``, or ``in_doubt``: a call that was
-            entered and left no result (``durable_tool``).
+        kind: ``adk_request_input``, ``adk_request_confirmation``, ``adk_request_credential``;
+            ``in_doubt``: a call that was entered and left no result (``durable_tool``); or
+            ``timer``: a ``sleep()``, which nobody answers and no resume map holds.
         node_path: ADK's path of the node that asked; empty for an agent outside the node runtime.
         payload: What the program sent along with its question, or None.
         tool_call: The call to confirm, that runs long, or that is in doubt; None for a plain
@@ -40,7 +41,8 @@ class Wait:
         response_schema: JSON schema of the answer, or None.
         since: When it became open. In the outcome of the attempt that asked, that process's
             estimate of the server's clock; not compared.
-        expires_at: When it can no longer be answered, or None.
+        expires_at: When it can no longer be answered, or None; of a timer, when it is due. By the
+            server's clock.
     """
 
     id: str

@@ -14,7 +14,7 @@ from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import ExecutionRecord, Page, SessionInfo, SessionNode
 from durable_adk.app.trees import forest
 from durable_adk.engine import recent
-from durable_adk.engine.reads import committed_steps, moment
+from durable_adk.engine.reads import moment, shown_steps
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, SessionRecord, StepDocument
@@ -110,7 +110,7 @@ async def load_past(
     elif record.next is not None:
         pending = record.next.execution_id
     if latest is not None and latest.is_active:
-        steps = await committed_steps(store, latest)
+        steps = await shown_steps(store, latest)
     history = await recent.newest_turns(
         store, key, before=before, wanted=wanted, after=recent.times_of(steps)
     )

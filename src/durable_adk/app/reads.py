@@ -9,7 +9,7 @@ from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import ExecutionRecord, Outcome, Page, Wait
 from durable_adk.app.waiting import page_of_waits
 from durable_adk.engine import answers
-from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.reads import shown_steps
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.activity import ActivityInfo
 from durable_adk.model.execution import Execution, Status
@@ -20,7 +20,7 @@ from durable_adk.model.wait import WaitKind
 
 async def events_of(opened: Opened, execution: Execution) -> tuple[Any, ...]:
     """All committed events of an execution, as ADK's ``Event``."""
-    steps = await committed_steps(opened.store, execution)
+    steps = await shown_steps(opened.store, execution)
     return opened.program.decode_events(execution, steps)
 
 

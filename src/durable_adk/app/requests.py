@@ -7,10 +7,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from durable_adk._expiries import checked_deadline
 from durable_adk.app import checks
 from durable_adk.app.lifecycle import Opened
 from durable_adk.engine.requests import Request
 from durable_adk.errors import NotFound
+from durable_adk.model.due import Due
 from durable_adk.model.identity import checked_id
 
 
@@ -24,6 +26,7 @@ class Message:
     message: object
     state_delta: dict[str, Any] | None
     run_config: object
+    deadline: Due | None = None
 
     async def request(self, opened: Opened) -> Request:
         """What the engine takes.
@@ -37,6 +40,7 @@ class Message:
             session_id=self.session_id or await self._session(opened),
             execution_id=self.execution_id,
             input=payload,
+            deadline=self.deadline,
         )
 
     async def _session(self, opened: Opened) -> str:
@@ -61,6 +65,7 @@ def checked_request(
     execution_id: object,
     state_delta: object,
     run_config: object,
+    deadline: object = None,
     late_answers: bool = False,
 ) -> Message:
     """Check the arguments of a call that starts an execution. Nothing is read or stored.
@@ -75,4 +80,5 @@ def checked_request(
         message=checks.checked_message(message, late_answers=late_answers),
         state_delta=checks.checked_state("state_delta", state_delta),
         run_config=checks.checked_run_config(run_config),
+        deadline=checked_deadline(deadline),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
-from durable_adk.app.checks import not_yet
+from durable_adk._expiries import checked_expiry, expiries
 from durable_adk.errors import ConfigError
 from durable_adk.model.activity import POLICY_MARK, UnknownOutcome
 from durable_adk.model.doubt import RECONCILE_MARK, Doubt
+from durable_adk.model.due import EXPIRY_MARK, Expiry
 
 ToolT = TypeVar("ToolT")
 Policy = Literal["rerun", "fail", "ask"]
@@ -49,26 +50,24 @@ def durable_tool(
             ``Doubt`` before anything runs, and returns the same two answers, or None where it does
             not know: then ``fail`` or ``ask`` applies. Its answer is recorded. What it raises ends
             the attempt.
-        expires_after: Reserved.
-        on_expiry: Reserved.
+        expires_after: How long its confirmation, or the answer of a tool that runs long, is
+            waited for: seconds, a ``timedelta``, or text with a unit (``24h``).
+        on_expiry: What counts then, for a confirmation ``{"confirmed": False}`` by default. A tool
+            that runs long needs one; its confirmation is denied then.
 
     Raises:
-        ConfigError: not a tool, not a policy, a ``reconcile`` that nobody would call, or not built
-            yet.
+        ConfigError: not a tool, not a policy, a ``reconcile`` that nobody would call, or no expiry.
     """
-    policy = checked_policy(
-        "durable_tool",
-        on_unknown_outcome,
-        reconcile=reconcile,
-        expires_after=expires_after,
-        on_expiry=on_expiry,
-    )
+    policy = checked_policy("durable_tool", on_unknown_outcome, reconcile=reconcile)
+    expiry = checked_expiry("durable_tool", expires_after, on_expiry)
 
     def mark(tool: ToolT) -> ToolT:
         tool_name("durable_tool", tool)
         try:
             setattr(tool, POLICY_MARK, policy)
             setattr(tool, RECONCILE_MARK, reconcile)
+            if expiry is not None:
+                setattr(tool, EXPIRY_MARK, expiry)
         except (AttributeError, TypeError):
             raise ConfigError(
                 f"durable_tool: {tool!r}",
@@ -85,13 +84,8 @@ def checked_policy(
     on_unknown_outcome: object,
     *,
     reconcile: object = None,
-    expires_after: object = None,
-    on_expiry: object = None,
 ) -> UnknownOutcome:
-    """The policy, if it is built."""
-    for name, value in (("expires_after", expires_after), ("on_expiry", on_expiry)):
-        if value is not None:
-            raise not_yet(f"{what}: {name}=", "Leave it out.")
+    """The policy, if it is one."""
     try:
         policy = UnknownOutcome(on_unknown_outcome)
     except ValueError:
@@ -140,12 +134,15 @@ class ToolRegistry:
     def __init__(self) -> None:
         self._tools: dict[str, tuple[object, UnknownOutcome]] = {}
         self.reconcilers: dict[str, Callable[[Doubt], Any]] = {}
+        self._expiries: dict[str, Expiry] = {}
 
     def add(
         self,
         tool: object,
         policy: UnknownOutcome,
+        *,
         reconcile: Callable[[Doubt], Any] | None = None,
+        expiry: Expiry | None = None,
     ) -> None:
         name = tool_name("app.tool", tool)
         known = self._tools.get(name)
@@ -159,10 +156,18 @@ class ToolRegistry:
         self.reconcilers.pop(name, None)
         if reconcile is not None:
             self.reconcilers[name] = reconcile
+        if expiry is not None:
+            self._expiries[name] = expiry
 
     def tools(self) -> list[Any]:
         """The registered tools, in order of registration."""
         return [tool for tool, _policy in self._tools.values()]
+
+    def expiries(
+        self, configured: Mapping[str, Mapping[str, Any]], *, source: str
+    ) -> dict[str, Expiry]:
+        """How their questions expire, by tool name, with what the configuration says."""
+        return expiries(self._expiries, configured, source=source)
 
     def policies(self, configured: Mapping[str, str], *, source: str) -> dict[str, UnknownOutcome]:
         """The policy by tool name, of the registered tools and of ``tools.<name>``.

@@ -31,6 +31,9 @@ from durable_adk.model.position import Position, is_under, known_in, parent_of
 _NOT_ASKED_FOR = frozenset({Kind.SHARED, Kind.WAIT})
 """Written and read by the engine itself: no caller is handed one."""
 
+_AT_BODY = frozenset({Kind.STEP, Kind.TIMER})
+"""What is recorded by the user inside a body carries the body's own path."""
+
 _COVERS = frozenset({Kind.NODE, Kind.TOOL})
 _VOIDABLE = frozenset({Kind.MODEL, Kind.NODE, Kind.TOOL, Kind.STEP})
 
@@ -152,7 +155,7 @@ class StepRecords:
         found = [
             entry
             for entry in self._by_digest.values()
-            if entry.position.kind is Kind.STEP
+            if entry.position.kind is position.kind
             and (entry.position.path, entry.position.label, entry.position.ordinal)
             == (position.path, position.label, position.ordinal)
             and entry.record.request == request
@@ -250,7 +253,7 @@ class StepRecords:
             return
         for entry in self._by_digest.values():
             path, kind = entry.position.path, entry.position.kind
-            if kind is not Kind.STEP:  # a step() inside a body carries the body's own path
+            if kind not in _AT_BODY:
                 path = parent_of(path)
             while path and not entry.covered:
                 entry.covered = last.get(path, 0) > entry.record.seq

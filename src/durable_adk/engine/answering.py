@@ -12,18 +12,20 @@ from typing import NamedTuple
 
 from durable_adk.engine.answers import (
     conflict,
+    has_expired,
     missing_answers,
     open_wait_ids,
     place_of,
     problem_with,
     refused_answer,
 )
+from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Store
 from durable_adk.errors import InvalidAnswer, NotFound, WaitClosed
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.position import split_activity_id
-from durable_adk.model.wait import Frontier, StoredAnswer
+from durable_adk.model.wait import BY_EXPIRY, Frontier, StoredAnswer
 
 
 class Receipt(NamedTuple):
@@ -48,8 +50,9 @@ def asks(execution: Execution) -> bool:
 class Answering:
     """Puts answers where they belong."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, expiring: Expiring) -> None:
         self._store = store
+        self._expiring = expiring
 
     async def put_map(self, execution: Execution, given: Mapping[str, StoredAnswer]) -> Execution:
         """Complete the frontier with a resume map, or find that it was answered so before.
@@ -60,13 +63,16 @@ class Answering:
             AnswerConflict: a wait is answered otherwise. Nothing was stored.
             WaitClosed: the execution has ended without these waits, or one has expired.
         """
+        execution = await self._expiring.apply_if_due(execution)
         while asks(execution) and (frontier := execution.frontier):
             if await self._repeats_earlier(execution, given):
                 return execution
             added = missing_answers(execution, frontier, given)
+            if not added:  # only timers are open
+                return execution
             if await self._store.put_answers(execution.key, frontier, added):
                 return await self._read(execution)
-            execution = await self._read_again(execution, frontier)
+            execution = await self._read_again(execution, frontier, given)
         await self._compare(execution, given)
         return execution
 
@@ -77,6 +83,7 @@ class Answering:
             NotFound: the execution has no such wait.
             InvalidAnswer, AnswerConflict, WaitClosed: as ``put_map``.
         """
+        execution = await self._expiring.apply_if_due(execution)
         while asks(execution) and (frontier := execution.frontier):
             place = place_of(execution, wait)
             if place is None or place in frontier.answers:
@@ -86,7 +93,7 @@ class Answering:
             if await self._store.put_answers(execution.key, frontier, {place: answer}):
                 left = frontier.open - 1
                 return Receipt(await self._read(execution), left, left == 0)
-            execution = await self._read_again(execution, frontier)
+            execution = await self._read_again(execution, frontier, {wait: answer})
         try:
             await self._compare(execution, {wait: answer})
         except InvalidAnswer:
@@ -160,7 +167,7 @@ class Answering:
     ) -> None:
         different = [w for w, answer in given.items() if stored[w].digest != answer.digest]
         if different:
-            raise conflict(different)
+            raise conflict({w: stored[w] for w in different})
 
     @staticmethod
     def _closed(execution: Execution) -> WaitClosed:
@@ -184,14 +191,27 @@ class Answering:
             )
         return found
 
-    async def _read_again(self, execution: Execution, tried: Frontier) -> Execution:
-        """Read after an update that stored nothing: somebody else moved it, or it has expired."""
+    async def _read_again(
+        self, execution: Execution, tried: Frontier, given: Mapping[str, StoredAnswer]
+    ) -> Execution:
+        """Read after an update that stored nothing: somebody else moved it, or it has expired.
+
+        Raises:
+            WaitClosed: it has; its expiry answer is stored. Or its execution's deadline has passed.
+        """
         now = await self._read(execution)
         frontier = now.frontier
-        if asks(now) and frontier and (frontier.id, frontier.rev) == (tried.id, tried.rev):
+        if not (asks(now) and frontier and (frontier.id, frontier.rev) == (tried.id, tried.rev)):
+            return now
+        applied = await self._expiring.apply(now)
+        standing = self._standing(applied, given)
+        expired = [wait for wait, answer in standing.items() if answer.by == BY_EXPIRY]
+        if expired:
+            raise has_expired(expired)
+        if applied.deadline is not None and applied.wake_at == now.wake_at:
             raise WaitClosed(
                 f"execution {execution.execution_id!r}",
-                "an open wait has expired",
-                "Its expiry answer applies.",
+                "takes no more answers; its deadline has passed",
+                "Send a new message to the session, with a later deadline or none.",
             )
-        return now
+        return applied

@@ -16,12 +16,18 @@ from typing import Any
 from urllib.parse import quote
 
 from durable_adk.engine.settled import problem_with_settlement
-from durable_adk.errors import AnswerConflict, ConfigError, InvalidAnswer, NotStorable
+from durable_adk.errors import (
+    AnswerConflict,
+    ConfigError,
+    InvalidAnswer,
+    NotStorable,
+    WaitClosed,
+)
 from durable_adk.model.activity import Payload
 from durable_adk.model.codec import decode, digest, encode, plain
 from durable_adk.model.execution import Execution
 from durable_adk.model.position import activity_id
-from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest
+from durable_adk.model.wait import BY_EXPIRY, Frontier, StoredAnswer, WaitKind, WaitRequest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -64,7 +70,7 @@ def problem_with(wait: WaitRequest, value: object) -> str | None:
         case WaitKind.IN_DOUBT:
             problem = problem_with_settlement(value)
         case WaitKind.TIMER:
-            problem = f"a wait of kind {wait.kind.value!r} takes no answer from a caller yet"
+            problem = "it is a timer, which is over by itself: leave it out"
     return problem or _schema_problem(_response_schema(wait), value)
 
 
@@ -141,6 +147,12 @@ def open_waits(execution: Execution) -> tuple[WaitRequest, ...]:
 
 def open_wait_ids(execution: Execution) -> tuple[str, ...]:
     return tuple(wait_id(execution, wait) for wait in open_waits(execution))
+
+
+def asked_ids(execution: Execution) -> tuple[str, ...]:
+    """The open waits that somebody has to answer: all but timers."""
+    asked = (wait for wait in open_waits(execution) if wait.kind is not WaitKind.TIMER)
+    return tuple(wait_id(execution, wait) for wait in asked)
 
 
 def place_of(execution: Execution, wait: str) -> int | None:
@@ -239,7 +251,7 @@ def missing_answers(
         AnswerConflict: an answered wait is given another value.
     """
     problems: dict[str, str] = {}
-    conflicts: list[str] = []
+    conflicts: dict[str, StoredAnswer] = {}
     added: dict[int, StoredAnswer] = {}
     for wait, answer in given.items():
         place = place_of(execution, wait)
@@ -247,12 +259,12 @@ def missing_answers(
             problems[wait] = "is not a wait of this frontier"
         elif place in frontier.answers:
             if frontier.answers[place].digest != answer.digest:
-                conflicts.append(wait)
+                conflicts[wait] = frontier.answers[place]
         elif problem := problem_with(frontier.waits[place], decode(answer.value)):
             problems[wait] = problem
         else:
             added[place] = answer
-    for wait in open_wait_ids(execution):
+    for wait in asked_ids(execution):
         if wait not in given:
             problems[wait] = "is missing"
     if problems:
@@ -262,11 +274,24 @@ def missing_answers(
     return added
 
 
-def conflict(waits: Iterable[str]) -> AnswerConflict:
+def conflict(waits: Mapping[str, StoredAnswer]) -> AnswerConflict | WaitClosed:
+    """The error of other answers than these, which are stored."""
+    expired = [wait for wait, stored in waits.items() if stored.by == BY_EXPIRY]
+    if expired:
+        return has_expired(expired)
     return AnswerConflict(
         f"wait {', '.join(waits)}",
         "is already answered with another value",
         "An answer is final. The same value again is accepted, and changes nothing.",
+    )
+
+
+def has_expired(waits: Iterable[str]) -> WaitClosed:
+    return WaitClosed(
+        f"wait {', '.join(waits)}",
+        "expired before this answer came",
+        "The answer that it carries for that case applies. Nothing of yours was stored; resume()"
+        " without it, or a worker, goes on.",
     )
 
 
@@ -282,6 +307,8 @@ def resume_schema(execution: Execution) -> dict[str, object]:
     properties: dict[str, object] = {}
     if frontier is not None and open_waits(execution):
         for place, wait in enumerate(frontier.waits):
+            if wait.kind is WaitKind.TIMER:
+                continue
             key = wait_id(execution, wait)
             answer = frontier.answers.get(place)
             if answer is None or wait.kind is WaitKind.CREDENTIAL:  # it is shown to nobody
@@ -292,7 +319,7 @@ def resume_schema(execution: Execution) -> dict[str, object]:
         "$schema": DIALECT,
         "type": "object",
         "properties": properties,
-        "required": list(open_wait_ids(execution)),
+        "required": list(asked_ids(execution)),
         "additionalProperties": False,
     }
 

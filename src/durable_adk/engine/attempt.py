@@ -24,6 +24,7 @@ from durable_adk.engine.log import OutcomeLog
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.timing import Sleeping
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.execution import Execution
@@ -43,7 +44,7 @@ class Permit(Protocol):
     def may_start(self) -> bool: ...
 
 
-class Attempt:
+class Attempt(Sleeping):
     """What ``adk/`` runs against.
 
     Attributes:
@@ -99,10 +100,6 @@ class Attempt:
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
         return self._hand_out.unserved
-
-    def now(self) -> int:
-        """Milliseconds since the epoch, by the clock that records are stamped with."""
-        return self._clock.estimate()
 
     # ---------------------------------------------------------------- calls
 

@@ -62,6 +62,7 @@ class Beginning:
             ttl_ms=self._settings.lease_ttl_ms,
             version=self._settings.version,
             initial_state=request.initial_state,
+            deadline=request.deadline,
         )
 
     async def check_id(self, new: NewExecution) -> None:

@@ -10,13 +10,14 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
-from durable_adk.engine import ends
+from durable_adk.engine import ends, timing
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Quiet
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.timing import Asleep
 from durable_adk.errors import (
     ConfigError,
     CorruptHistory,
@@ -38,6 +39,8 @@ from durable_adk.model.execution import (
     StepDocument,
     StoredError,
 )
+from durable_adk.model.store_results import OVERDUE
+from durable_adk.model.wait import WaitRequest
 
 _log = logging.getLogger("durable_adk.engine")
 
@@ -92,23 +95,45 @@ class Settlement:
         )
         if not quiet.waits:
             return await self._end(step, Status.COMPLETED, quiet.result, None)
-        ordinal = attempt.records.next_frontier
-        frontier = ends.frontier_of(self._past.execution, quiet.waits, ordinal)
+        suspended = await self._suspend(quiet.waits, step, attempt.records.next_frontier)
+        return await self._apply_scopes(suspended, step)
+
+    async def sleep(self, asleep: Asleep) -> Execution:
+        """Suspend inside the step: its document only shows what there is so far."""
+        step = ends.step_document(
+            self._past.execution,
+            dataclasses.replace(asleep.quiet, scopes=None),
+            records=asleep.records,
+            abandoned=(),
+            stamp="",
+            is_last=False,
+        )
+        return await self._suspend(asleep.quiet.waits, step)
+
+    async def _suspend(
+        self, waits: tuple[WaitRequest, ...], step: StepDocument, ordinal: int = 1
+    ) -> Execution:
+        execution = self._past.execution
+        frontier = timing.carried(ends.frontier_of(execution, waits, ordinal), execution)
         await self._put(step)
         await self._store.commit_frontier(self._lease, step=step, frontier=frontier)
-        expiries = [w.expires_at for w in quiet.waits if w.expires_at is not None]
-        suspended = dataclasses.replace(
-            self._past.execution,
+        if any(wait.expires_after is not None for wait in waits):  # the server has counted it
+            stored = await self._store.get_execution(execution.key)
+            if stored and stored.frontier and stored.frontier.id == frontier.id:
+                frontier = stored.frontier
+        expiries = [w.expires_at for i, w in enumerate(frontier.waits) if i not in frontier.answers]
+        times = [at for at in (*expiries, frontier.deadline, FAR) if at is not None]
+        return dataclasses.replace(
+            execution,
             status=Status.SUSPENDED,
             claim=None,
             frontier=frontier,
             failures=0,
             error=None,
-            wake_at=min(expiries, default=FAR),
+            wake_at=min(times) if frontier.open else 0,
             waiting_since=self._clock.estimate(),
             scopes_due=bool(step.stamp),
         )
-        return await self._apply_scopes(suspended, step)
 
     async def _end(
         self, step: StepDocument, status: Status, result: Payload | None, error: StoredError | None
@@ -202,6 +227,8 @@ class Settlement:
             case CancelRequested():
                 cancelled = StoredError(type="Cancelled", message=str(error))
                 return await self._try_to_end(Status.CANCELLED, cancelled, error, ran)
+            case timing.DeadlinePassed():
+                return await self._try_to_end(Status.FAILED, OVERDUE, error, ran)
         if self._on_error is not None:
             self._on_error(error)
         failures = self._past.execution.failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from durable_adk.errors import ConfigError, NotFound
@@ -48,7 +48,7 @@ class Asked:
     @property
     def is_in_doubt(self) -> bool:
         """Whether they are about calls in doubt, so that their step was open."""
-        return all(wait.kind is WaitKind.IN_DOUBT for wait in self.waits)
+        return any(wait.kind is WaitKind.IN_DOUBT for wait in self.waits)
 
 
 def asked_with(digest: str, answered: Sequence[AnsweredWait]) -> list[AnsweredWait]:
@@ -78,7 +78,7 @@ def at_frontier(
             id="",  # derives from the fork's own execution
             step=step,
             step_token=ended.token,
-            waits=asked.waits,
+            waits=tuple(map(_asked_again, asked.waits)) if cut.side == "before" else asked.waits,
             open=len(asked.waits) - len(answers),
             rev=0,
             answers=answers,
@@ -158,6 +158,33 @@ def _voided(
         for k in range(1, record.attempt_try)
     }
     return tuple(sorted(slots | set(before)))
+
+
+def _asked_again(wait: WaitRequest) -> WaitRequest:
+    """A question that a fork asks has all its time again."""
+    return wait if wait.expires_after is None else replace(wait, expires_at=None)
+
+
+def at_sleep(
+    execution: Execution, steps: Sequence[StepDocument], records: Sequence[Record], cut: Cut
+) -> ForkedExecution:
+    """Under way in the open step, where its timers and its questions are open: all that is recorded
+    is kept, the fork sleeps and asks again."""
+    if cut.side == "after":
+        raise ConfigError(
+            f"wait {cut.target!r}",
+            "something of its step still sleeps, or is about to go on",
+            "Fork before it: the fork sleeps, and asks, again.",
+        )
+    step = execution.step
+    seq = max((record.seq for record in records if record.step <= step), default=0)
+    return ForkedExecution(
+        source=execution.key,
+        parents=_parents(execution, step=step, seq=seq, answers=step),
+        step=step,
+        last_step=_last_before(steps, step),
+        voided=tuple(slot for slot in execution.voided if slot.startswith(f"{step:06d}:")),
+    )
 
 
 def at_record(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from durable_adk.engine.answering import asks
+from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.running import Attempts, Live
@@ -28,7 +29,10 @@ because its own clock starts later."""
 class Following:
     """Brings executions to their next stop."""
 
-    def __init__(self, attempts: Attempts, *, store: Store, settings: EngineSettings) -> None:
+    def __init__(
+        self, attempts: Attempts, *, store: Store, settings: EngineSettings, expiring: Expiring
+    ) -> None:
+        self._expiring = expiring
         self._attempts = attempts
         self._store = store
         self._settings = settings
@@ -46,7 +50,7 @@ class Following:
         Raises: Unavailable: this process closes, and somebody else runs it.
         """
         pause = self._settings.poll_s
-        while _may_move(execution):
+        while self._may_move(execution):
             live = self._attempts.live(execution.key)
             if live is None:
                 self._refuse_when_closing(execution)
@@ -61,7 +65,7 @@ class Following:
                 # worker of another version.
                 return execution
             early = False
-            if _may_move(execution):
+            if self._may_move(execution):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_POLL_S)
         return execution
@@ -86,7 +90,7 @@ class Following:
 
         Returns: the execution in the way as it stands then; final if the way is free.
         """
-        if not _may_move(execution) or self._attempts.live(execution.key) is not None:
+        if not self._may_move(execution) or self._attempts.live(execution.key) is not None:
             return execution
         live = self._attempts.claim(execution.key, early=execution.status is Status.QUEUED)
         return await self.outcome(live) or await self.read(execution.key)
@@ -129,6 +133,9 @@ class Following:
             return await self._attempts.end(live, closing, reason)
         except LeaseLost:
             return None
+
+    def _may_move(self, execution: Execution) -> bool:
+        return _may_move(execution) or self._expiring.seems_due(execution)
 
     async def read(self, key: ExecutionKey) -> Execution:
         found = await self._store.get_execution(key)

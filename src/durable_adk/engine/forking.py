@@ -12,7 +12,15 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
 
-from durable_adk.engine.cuts import Asked, Cut, asked_with, at_doubts, at_frontier, at_record
+from durable_adk.engine.cuts import (
+    Asked,
+    Cut,
+    asked_with,
+    at_doubts,
+    at_frontier,
+    at_record,
+    at_sleep,
+)
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.settled import told_in
@@ -238,6 +246,8 @@ class Forking:
             made = at_doubts(execution, steps, records, asked, cut)
         elif asked is not None:
             made = at_frontier(execution, steps, asked, cut)
+        elif _sleeps_at(execution, records, digest):
+            made = at_sleep(execution, steps, records, cut)
         else:
             made = at_record(execution, steps, records, digest, cut)
         end = made.parents[-1]
@@ -259,7 +269,13 @@ class Forking:
         """The frontier that has a wait, as it is or was; None if there is none."""
         frontier = execution.frontier
         if frontier is not None and frontier.place_of(digest) is not None:
-            return Asked(frontier.step, frontier.waits, dict(frontier.answers))
+            doubts = [w for w in frontier.waits if w.kind is WaitKind.IN_DOUBT]
+            if frontier.sleeps and frontier.place_of(digest) not in range(len(doubts)):
+                return None
+            answers = dict(frontier.answers)
+            if doubts:  # what its timers came to stands behind them: a fork sleeps again
+                answers = {p: one for p, one in answers.items() if p < len(doubts)}
+            return Asked(frontier.step, tuple(doubts) or frontier.waits, answers)
         for step in range(execution.step, 0, -1):
             run, owner = execution.answers_of(step)
             if owner != execution.execution_id:
@@ -348,6 +364,13 @@ def _fork_of(
         next=None if made is None else NextExecution(key=made.source, execution_id="", made=made),
         artifacts=artifacts,
     )
+
+
+def _sleeps_at(execution: Execution, records: Sequence[Record], digest: str) -> bool:
+    """Whether a wait is open inside the open step: a timer, or what was asked beside one."""
+    frontier = execution.frontier
+    is_asked = frontier is not None and frontier.place_of(digest) is not None
+    return is_asked and all(record.digest != digest for record in records)
 
 
 def _wake_at(frontier: Frontier | None) -> int:

@@ -135,7 +135,7 @@ class Deciding:
             frontier=frontier,
             failures=0,
             error=None,
-            wake_at=FAR,
+            wake_at=FAR if frontier.deadline is None else frontier.deadline,
             waiting_since=self._clock.estimate(),
         )
 
@@ -193,14 +193,20 @@ class Deciding:
         answers = {
             place: doubt.answer for place, doubt in enumerate(ordered) if doubt.answer is not None
         }
+        waits = tuple(_wait_of(doubt, recorded.last_seq, ordinal) for doubt in ordered)
+        slept = execution.frontier  # one of timers: what it came to stays with the step
+        if slept is not None:
+            waits += slept.waits
+            answers |= {len(ordered) + place: one for place, one in slept.answers.items()}
         return Frontier(
             id=frontier_id(execution.execution_id, step, ordinal),
             step=step,
             step_token=execution.token,
-            waits=tuple(_wait_of(doubt, recorded.last_seq, ordinal) for doubt in ordered),
-            open=len(ordered) - len(answers),
+            waits=waits,
+            open=len(waits) - len(answers),
             rev=0,
             answers=answers,
+            deadline=execution.deadline,
         )
 
 

@@ -38,6 +38,7 @@ class Guard:
         since: float,
         on_refused: Callable[[], None],
         on_cancel: Callable[[str], None],
+        on_overdue: Callable[[], None] = lambda: None,
     ) -> None:
         self.lease = lease
         self.is_dropped = False
@@ -50,6 +51,7 @@ class Guard:
         self._on_cancel = on_cancel
         self._loop = asyncio.get_running_loop()
         self._pinged_at: float | None = None
+        self._on_overdue = on_overdue
         self._told_cancel = False
 
     def may_start(self) -> bool:
@@ -70,6 +72,9 @@ class Guard:
         if cancel is not None and not self._told_cancel:
             self._told_cancel = True
             self._call(lambda: None if self.is_dropped else self._on_cancel(cancel))
+
+    def overdue(self) -> None:
+        self._call(lambda: None if self.is_dropped else self._on_overdue())
 
     def refused(self) -> None:
         self._call(lambda: None if self.is_dropped else self._on_refused())
@@ -154,6 +159,7 @@ class Keeper:
         *,
         on_refused: Callable[[], None],
         on_cancel: Callable[[str], None],
+        on_overdue: Callable[[], None] = lambda: None,
         since: float | None = None,
     ) -> Guard:
         """Keep a lease that was just claimed.
@@ -168,6 +174,7 @@ class Keeper:
             since=self._clock.elapsed() if since is None else since,
             on_refused=on_refused,
             on_cancel=on_cancel,
+            on_overdue=on_overdue,
         )
         with self._lock:
             guard.due = _now() + self._every_s
@@ -238,6 +245,8 @@ class Keeper:
             renewal = await link.renew(guard.lease, ttl_ms=self._ttl_ms)
             if renewal.held:
                 guard.renewed(sent_at, renewal.cancel)
+                if renewal.overdue:
+                    guard.overdue()
                 return
             with self._lock:
                 self._guards.discard(guard)

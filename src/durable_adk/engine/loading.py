@@ -14,7 +14,7 @@ from durable_adk.engine.settled import asked_waits, with_results
 from durable_adk.errors import CorruptHistory
 from durable_adk.model.activity import Record
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StepRef
-from durable_adk.model.wait import AnsweredWait
+from durable_adk.model.wait import AnsweredWait, Frontier, WaitKind
 
 
 class Past:
@@ -47,24 +47,33 @@ class Past:
                 await self._store.apply_scopes(turn.execution, turn.steps[-1])
         return history
 
+    def _to_leave(self) -> Frontier | None:
+        """The frontier, unless it is one of timers: that stays until its step has another."""
+        frontier = self.execution.frontier
+        if frontier is None or (frontier.sleeps and not frontier.is_in_doubt):
+            return None
+        return frontier
+
     async def continue_answered(self) -> None:
         """Close the answered frontier, if there is one: its step is committed, the next open; but
         that of doubts stays open."""
-        frontier = self.execution.frontier
+        frontier = self._to_leave()
         if frontier is not None:
             answered = answered_waits(frontier)
             if frontier.ends_step:
                 self._just_answered = answered
+            else:
+                answered = tuple(one for one in answered if one.wait.kind is WaitKind.IN_DOUBT)
             await self.leave_frontier(answered)
 
     async def leave_frontier(self, answered: Sequence[AnsweredWait] = ()) -> None:
         """Close the frontier, if there is one, whatever is answered of it."""
-        execution, frontier = self.execution, self.execution.frontier
+        execution, frontier = self.execution, self._to_leave()
         if frontier is None:
             return
         await self._store.commit_continue(self._lease, execution, answered)
         if not frontier.ends_step:
-            self.execution = dataclasses.replace(execution, frontier=None)
+            self.execution = dataclasses.replace(execution, frontier=frontier.without_doubts())
             return
         self.execution = dataclasses.replace(
             execution,
@@ -79,7 +88,7 @@ class Past:
         A frontier that is not answered whole leaves none, nor do answers that are gone: nothing
         goes on from them.
         """
-        frontier, step = self.execution.frontier, self.execution.step
+        frontier, step = self._to_leave(), self.execution.step
         if frontier is not None and len(frontier.answers) < len(frontier.waits):
             await self.leave_frontier()
             if frontier.ends_step:

@@ -25,7 +25,15 @@ def moment(milliseconds: int | None) -> datetime | None:
 async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
     """Every committed step in order, with the one that the open frontier ends."""
     frontier = execution.frontier
-    if frontier is None or not frontier.ends_step:
+    if frontier is not None and not frontier.ends_step:
+        return await store.load_steps(execution)
+    return await shown_steps(store, execution)
+
+
+async def shown_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
+    """The committed steps, with what there is of one in which something sleeps."""
+    frontier = execution.frontier
+    if frontier is None or frontier.is_in_doubt:
         return await store.load_steps(execution)  # in-doubt waits end no step
     ended = StepRef(frontier.step, frontier.step_token)
     return await store.load_steps(replace(execution, last_step=ended))
@@ -47,7 +55,7 @@ async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInf
     calls = list(_calls(execution, records, counted))
     known = {info.id for info in calls}  # a verdict says more than that its body was left
     calls += [info for info in _abandoned(execution, steps) if info.id not in known]
-    waits = await _waits(store, execution)
+    waits = [info for info in await _waits(store, execution) if info.id not in known]
     # The sort is stable: within a step calls stand in log order, then abandoned ones, then waits.
     return tuple(sorted([*calls, *waits], key=lambda info: info.step))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from durable_adk.engine.answers import open_wait_ids
 from durable_adk.errors import InputConflict, SessionBusy
 from durable_adk.model.activity import Payload
+from durable_adk.model.due import Due
 from durable_adk.model.execution import Execution, NewExecution, Status
 
 
@@ -21,6 +22,7 @@ class Request:
         execution_id: None for a random one. Given, it makes the call idempotent.
         input: Payload of ``{"message", "state_delta", "run_config"}``; repeats are compared by it.
         initial_state: Payload of the state of a session that this call makes.
+        deadline: When the execution is ended if it has not ended by then; not compared.
     """
 
     user_id: str
@@ -28,6 +30,7 @@ class Request:
     execution_id: str | None = None
     input: Payload
     initial_state: Payload | None = None
+    deadline: Due | None = None
 
 
 def session_of(execution_id: str) -> str:

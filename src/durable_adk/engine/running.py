@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
@@ -57,12 +58,19 @@ class Attempts:
     """Starts, finds, and lets go of the attempts of this process. Bound to one event loop."""
 
     def __init__(
-        self, run: RunAttempt, *, store: Store, clock: Clock, settings: EngineSettings
+        self,
+        run: RunAttempt,
+        *,
+        store: Store,
+        clock: Clock,
+        settings: EngineSettings,
+        expiring: Expiring,
     ) -> None:
         self._run = run
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._expiring = expiring
         self._live: set[Live] = set()
         self._side: set[asyncio.Task[Any]] = set()
         self.closing = False
@@ -93,17 +101,21 @@ class Attempts:
 
     def claim(self, key: ExecutionKey, *, early: bool = False, sink: Sink | None = None) -> Live:
         """Claim an execution if it is due, and go on with it. ``early`` is the store's."""
+        return self._start(key, lambda: self._claim(key, early=early), sink)
 
-        def claim() -> Awaitable[Execution | None]:
-            return self._store.claim(
+    async def _claim(self, key: ExecutionKey, *, early: bool = False) -> Execution | None:
+        """The claim; and again, where expiry had something to answer first."""
+        for is_last in (False, True):
+            claimed = await self._store.claim(
                 key,
                 nonce=new_nonce(),
                 ttl_ms=self._settings.lease_ttl_ms,
                 version=self._settings.version,
                 early=early,
             )
-
-        return self._start(key, claim, sink)
+            if claimed is not None or is_last or not await self._expiring.apply_to(key):
+                return claimed
+        return None
 
     def claim_to_close(self, key: ExecutionKey, closing: Status, reason: str) -> Live:
         """End an execution that nobody runs."""
@@ -144,6 +156,13 @@ class Attempts:
         if execution is None:
             return None
         ended = await self._hold(live, execution, sink)
+        while ended is not None and _is_answered(ended) and not live.stopping:
+            # All that it asks was answered before: while something of the same step slept.
+            live.claimed_at = self._clock.elapsed()
+            claimed = await self._claim(live.key)
+            if claimed is None:
+                return await self._store.get_execution(live.key)
+            ended = await self._hold(live, claimed, sink)
         if ended is not None:
             return ended
         if live.ending is not None and not self.closing:
@@ -301,3 +320,9 @@ def _forget_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
+
+
+def _is_answered(execution: Execution) -> bool:
+    """Whether it is suspended, and nothing that it waits for is open."""
+    frontier = execution.frontier
+    return execution.status is Status.SUSPENDED and frontier is not None and frontier.open == 0

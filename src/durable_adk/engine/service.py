@@ -15,6 +15,7 @@ from durable_adk.engine.answering import Answering, Receipt
 from durable_adk.engine.answers import stored_answer, stored_answers
 from durable_adk.engine.beginning import Beginning
 from durable_adk.engine.catalog import Catalog
+from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.following import Following
 from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
@@ -52,7 +53,8 @@ class Engine(Catalog):
         self._program = program
         self._clock = clock
         self._faults: Faults = faults or NoFaults()
-        self._answering = Answering(store)
+        self._expiring = Expiring(store, clock)
+        self._answering = Answering(store, self._expiring)
         self._beginning = Beginning(store, tenant, settings, self.forking)
         self._parts: _Parts | None = None
 
@@ -77,11 +79,14 @@ class Engine(Catalog):
             store=self.store,
             clock=self._clock,
             settings=self.settings,
+            expiring=self._expiring,
         )
         self._parts = _Parts(
             keeper=keeper,
             attempts=attempts,
-            following=Following(attempts, store=self.store, settings=self.settings),
+            following=Following(
+                attempts, store=self.store, settings=self.settings, expiring=self._expiring
+            ),
             recovery=Recovery(
                 attempts, store=self.store, tenant=self.tenant, version=self.settings.version
             ),

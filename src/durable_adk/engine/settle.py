@@ -22,6 +22,7 @@ from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.program import Play, Program, Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.timing import Asleep, DeadlinePassed
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Kind, Payload
 from durable_adk.model.execution import Execution, History, Lease, StoredError
@@ -65,7 +66,13 @@ async def run_attempt(
     lease = Lease(execution.key, execution.token, execution.claim)
     past = Past(execution, lease=lease, store=store, settings=settings)
     run = _Run(past, program=program, store=store, clock=clock, settings=settings, faults=faults)
-    guard = keeper.hold(lease, on_refused=run.on_refused, on_cancel=run.on_cancel, since=claimed_at)
+    guard = keeper.hold(
+        lease,
+        on_refused=run.on_refused,
+        on_cancel=run.on_cancel,
+        on_overdue=run.on_overdue,
+        since=claimed_at,
+    )
     run.permit, run.lease, run.sink = guard, lease, sink
     run.settlement = Settlement(
         past,
@@ -144,6 +151,9 @@ class _Run:
     def on_cancel(self, reason: str) -> None:
         self._stop(CancelRequested(reason))
 
+    def on_overdue(self) -> None:
+        self._stop(DeadlinePassed())
+
     def _stop(self, error: Exception) -> None:
         self._stopped = self._stopped or error
         if self._attempt is not None:
@@ -158,6 +168,8 @@ class _Run:
             return await self.settlement.close(execution.closing, error)
         if execution.cancel is not None:
             raise CancelRequested(execution.cancel)
+        if execution.deadline is not None and execution.deadline <= execution.created_at:
+            raise DeadlinePassed
         history = await past.history()
         await past.continue_answered()
         deciding = self._deciding()
@@ -168,6 +180,9 @@ class _Run:
         try:
             quiet = await self._run(attempt, history)
             attempt.doubts.check()
+        except Asleep as asleep:
+            attempt.doubts.check()
+            return await self.settlement.sleep(asleep)
         except Undecided:
             await attempt.flush()
             decided = await deciding.decide(await past.load(again=True))

@@ -21,6 +21,8 @@ class Kind(enum.Enum):
     WAIT = "wait"
     STEP = "step"
     """A call recorded by the user with ``step()``."""
+    TIMER = "timer"
+    """A ``sleep()`` that is over."""
     SHARED = "shared"
     """What a step saw of ``user:`` and ``app:`` state; its first record."""
 

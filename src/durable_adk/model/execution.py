@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from durable_adk.errors import CorruptHistory, Unavailable
 from durable_adk.model.activity import Payload, Record
+from durable_adk.model.due import Due
 from durable_adk.model.identity import (
     ExecutionKey,
     FencingToken,
@@ -130,6 +131,7 @@ class Execution:
         parents: Whose record it goes on from, oldest first; empty unless it is a fork made inside
             an execution.
         lease_ended: Server milliseconds when the last lease ended that was not given back, or None.
+        deadline: Server milliseconds after which it is ended as failed, or None.
     """
 
     key: ExecutionKey
@@ -164,6 +166,7 @@ class Execution:
     scopes_due: bool = False
     parents: tuple[Parent, ...] = ()
     lease_ended: int | None = None
+    deadline: int | None = None
 
     @property
     def is_active(self) -> bool:
@@ -212,6 +215,7 @@ class NewExecution:
     ttl_ms: int
     version: str | None = None
     initial_state: Payload | None = None
+    deadline: Due | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from durable_adk.model.execution import Execution, SessionRecord, Status
+from durable_adk.model.execution import Execution, SessionRecord, Status, StoredError
 from durable_adk.model.identity import Tenant
+
+OVERDUE = StoredError(
+    type="DeadlineExceeded",
+    message="its deadline has passed",
+    remedy="Send the message again, with a later deadline or none.",
+)
+"""Why an execution ended that was not done in time."""
 
 
 class Write(enum.Enum):
@@ -72,10 +79,12 @@ class Renewal:
     Attributes:
         held: The lease is (again) ours. False: token or claim moved, or it is not running.
         cancel: The reason of a cancellation asked for, or None.
+        overdue: The deadline of the execution has passed, by the server's clock.
     """
 
     held: bool
     cancel: str | None = None
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

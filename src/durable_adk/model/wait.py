@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from durable_adk.model.activity import Payload
 from durable_adk.model.identity import FencingToken
+
+BY_EXPIRY = "expiry"
+"""Who gives the answer that a wait carries for the case that nobody answers in time."""
 
 
 class WaitKind(enum.Enum):
@@ -38,7 +41,10 @@ class WaitRequest:
         content: Payload of ``{"message", "payload", "tool_call", "response_schema", "shown"}``;
             ``tool_call`` is ``{"id", "name", "args"}`` or None, ``shown`` the digest of tool and
             arguments that the answer is about, or empty.
-        expires_at: Server milliseconds, or None.
+        expires_at: Server milliseconds, or None. Of a timer: when it is due.
+        expires_after: Where ``expires_at`` is not known yet: milliseconds from the write that makes
+            the frontier visible. Stays, for forks that ask again.
+        on_expiry: Payload of the answer that counts then; of every wait that expires.
     """
 
     digest: str
@@ -53,6 +59,8 @@ class WaitRequest:
     author: str
     content: Payload
     expires_at: int | None = None
+    expires_after: int | None = None
+    on_expiry: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,7 @@ class Frontier:
         open: How many are unanswered.
         rev: Grows with each stored answer; guards the map.
         answers: By place.
+        deadline: That of its execution, in server milliseconds, or None: no answer after it.
     """
 
     id: str
@@ -95,11 +104,37 @@ class Frontier:
     open: int
     rev: int
     answers: Mapping[int, StoredAnswer] = field(default_factory=dict)
+    deadline: int | None = None
 
     @property
     def ends_step(self) -> bool:
-        """Whether it waits for the outside; in-doubt waits leave their step open."""
-        return any(wait.kind is not WaitKind.IN_DOUBT for wait in self.waits)
+        """Whether its step is over. One with a timer is left within its step: what slept goes on
+        there; and so is one with calls in doubt."""
+        return not self.sleeps and not self.is_in_doubt
+
+    @property
+    def sleeps(self) -> bool:
+        return any(wait.kind is WaitKind.TIMER for wait in self.waits)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether calls are in doubt. What the step's timers came to stands behind them."""
+        return any(wait.kind is WaitKind.IN_DOUBT for wait in self.waits)
+
+    def without_doubts(self) -> Frontier | None:
+        """What is left when its doubts are settled: the timers of the step, and what was asked
+        beside them; None without any."""
+        first = sum(1 for wait in self.waits if wait.kind is WaitKind.IN_DOUBT)
+        if first == len(self.waits):
+            return None
+        answers = {place - first: one for place, one in self.answers.items() if place >= first}
+        return replace(
+            self,
+            id=hashlib.sha256(f"{self.id}|settled".encode()).hexdigest()[:20],
+            waits=self.waits[first:],
+            open=len(self.waits) - first - len(answers),
+            answers=answers,
+        )
 
     def place_of(self, digest: str) -> int | None:
         """The place of the wait with this digest, or None."""

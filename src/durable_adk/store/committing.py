@@ -21,8 +21,8 @@ from durable_adk.model.execution import (
 )
 from durable_adk.model.identity import ExecutionKey
 from durable_adk.model.store_results import Write
-from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitKind
-from durable_adk.store import filters
+from durable_adk.model.wait import BY_EXPIRY, AnsweredWait, Frontier, StoredAnswer
+from durable_adk.store import doubt_filters, expiry_filters, filters
 from durable_adk.store.core import (
     ACTIVITIES,
     ANSWER_INLINE,
@@ -49,11 +49,6 @@ from durable_adk.store.records import (
 )
 
 
-def _settles_doubts_only(frontier: Frontier) -> bool:
-    """An in-doubt frontier ends no step."""
-    return all(wait.kind is WaitKind.IN_DOUBT for wait in frontier.waits)
-
-
 class Committing(Part):
     """Updates of the execution document under the fence."""
 
@@ -62,11 +57,13 @@ class Committing(Part):
     ) -> None:
         """Suspend with a frontier, whole. Raises: LeaseLost."""
         stored = await stored_frontier(self._core, step.run, frontier, step.nonce)
+        now = self._core.clock.now()
+        times = expiry_filters.expiries(frontier, now)
         update = filters.suspended(
             lease,
-            self._core.clock.now(),
-            frontier=stored,
-            wake_at=_next_expiry(frontier, frontier.answers),
+            now,
+            frontier=expiry_filters.timed(stored, times),
+            wake_at=expiry_filters.wakes_at(frontier, times),
             scopes_due=bool(step.stamp),
         )
 
@@ -122,7 +119,11 @@ class Committing(Part):
         update = filters.attempt_failed(
             lease,
             status=status,
-            wake_at=filters.later(now, backoff_ms) if status is Status.QUEUED else FAR,
+            wake_at=(
+                filters.later(now, backoff_ms)
+                if status is Status.QUEUED
+                else expiry_filters.stuck_until()
+            ),
             voided=voided,
             fields={"error": error_document(error), "failures": failures},
         )
@@ -140,14 +141,18 @@ class Committing(Part):
         if frontier is None:
             raise LeaseLost(f"execution {execution.execution_id!r}", "has no frontier to close")
         await self._insert_waits(lease, execution, frontier, answered)
-        last_step: Doc | None = None
-        if not _settles_doubts_only(frontier):
-            last_step = {
+        if frontier.is_in_doubt:
+            kept, stored = frontier.without_doubts(), None
+            if kept is not None:
+                stored = await stored_frontier(self._core, execution.run, kept, lease.claim)
+            update = doubt_filters.left(stored)
+        else:
+            last_step: Doc = {
                 "n": frontier.step,
                 "token": frontier.step_token,
                 "waits": len(frontier.waits),
             }
-        update = filters.continued(execution.step, last_step)
+            update = filters.continued(execution.step, last_step)
 
         def is_mine(doc: Doc) -> bool:
             held = doc["token"] == lease.token and doc["claim"] == lease.claim
@@ -243,9 +248,9 @@ class Committing(Part):
             )
             for place, answer in answers.items()
         }
-        limited = [i for i in answers if frontier.waits[i].expires_at is not None]
-        expired = [i for i in limited if answers[i].by == filters.BY_EXPIRY]
-        timely = [i for i in limited if i not in expired]
+        expired = [i for i in answers if answers[i].by == BY_EXPIRY]
+        others = [i for i in answers if i not in expired]
+        timely = [i for i in others if frontier.waits[i].expires_at is not None]
         left = frontier.open - len(answers)
         update = filters.answered(
             docs,
@@ -255,13 +260,15 @@ class Committing(Part):
         )
 
         async def put(session: Session) -> bool | None:
+            now = core.clock.now()
             found = filters.answerable(
                 key,
                 frontier.id,
                 frontier.rev,
-                core.clock.now(),
+                now,
                 timely=timely,
                 expired=expired,
+                terms=expiry_filters.open_in_time(frontier, now) if others else (),
             )
             return await core.update_one(session, EXECUTIONS, found, update)
 
@@ -309,12 +316,6 @@ def _same(stored: Doc | None, answer: Doc) -> bool:
 
 
 def _next_expiry(frontier: Frontier, answers: Mapping[int, object]) -> int:
-    """When the first open wait expires, or ``FAR``."""
-    return min(
-        (
-            wait.expires_at
-            for place, wait in enumerate(frontier.waits)
-            if place not in answers and wait.expires_at is not None
-        ),
-        default=FAR,
-    )
+    """When the first open wait expires, or the execution's deadline is, or ``FAR``."""
+    expiries = [w.expires_at for place, w in enumerate(frontier.waits) if place not in answers]
+    return min(at for at in (*expiries, frontier.deadline, FAR) if at is not None)

@@ -145,7 +145,13 @@ def wait_document(wait: WaitRequest) -> Doc:
         "op": wait.operation_path,
         "author": wait.author,
     }
-    optional = {"br": wait.branch, "iso": wait.isolation_scope, "exp": wait.expires_at}
+    optional = {
+        "br": wait.branch,
+        "iso": wait.isolation_scope,
+        "exp": wait.expires_at,
+        "aft": wait.expires_after,
+        "onx": wait.on_expiry,
+    }
     return doc | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -163,6 +169,8 @@ def wait_from(doc: Doc, content: str) -> WaitRequest:
         author=doc["author"],
         content=content,
         expires_at=doc.get("exp"),
+        expires_after=doc.get("aft"),
+        on_expiry=doc.get("onx"),
     )
 
 
@@ -208,6 +216,8 @@ def frontier_document(
         },
         "expires": {str(i): w["exp"] for i, w in enumerate(waits) if "exp" in w},
     }
+    if frontier.deadline is not None:
+        doc["deadline"] = frontier.deadline
     if contents is not None:
         doc["contents"] = contents
     else:
@@ -230,14 +240,20 @@ def frontier_from(doc: Doc | None, texts: Texts) -> Frontier | None:
         contents = json.loads(texts.of(doc["contents"]))
     else:
         contents = [wait["c"] for wait in doc["waits"]]
+    expires = doc["expires"]  # some were computed by the server, with the frontier
+    waits = [
+        {**one, "exp": expires[str(i)]} if str(i) in expires else one
+        for i, one in enumerate(doc["waits"])
+    ]
     return Frontier(
         id=doc["id"],
         step=doc["step"],
         step_token=FencingToken(doc["token"]),
-        waits=tuple(wait_from(w, c) for w, c in zip(doc["waits"], contents, strict=True)),
+        waits=tuple(wait_from(w, c) for w, c in zip(waits, contents, strict=True)),
         open=doc["open"],
         rev=doc["rev"],
         answers={int(place): answer_from(a, texts) for place, a in doc["answers"].items()},
+        deadline=doc.get("deadline"),
     )
 
 
@@ -353,4 +369,5 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             scopes_due=bool(doc.get("scopes_due")),
             parents=parents_from(doc),
             lease_ended=lease_end_from(doc.get(LEASE_ENDED)),
+            deadline=doc.get("deadline"),
         )

@@ -23,6 +23,11 @@ def lease_end_from(stored: int | None) -> int | None:
     return None if stored is None or stored == FAR else stored
 
 
+def left(kept: dict[str, Any] | None) -> Update:
+    """Doubts that are settled; their step goes on, with what its timers came to."""
+    return {"$set": {"frontier": kept, "waiting": False}}
+
+
 def settled(frontier: dict[str, Any]) -> Update:
     """A frontier of which nothing is open; its owner goes on."""
     return {"$set": {"frontier": frontier}}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from durable_adk.model.execution import FAR, Lease
+from durable_adk.model.execution import Lease
 from durable_adk.model.identity import Nonce, RunId
 from durable_adk.model.store_results import Write
 from durable_adk.model.wait import Frontier
-from durable_adk.store import doubt_filters, filters
+from durable_adk.store import doubt_filters, expiry_filters, filters
 from durable_adk.store.committing import Committing
 from durable_adk.store.documents import Doc
 from durable_adk.store.frontiers import stored_frontier
@@ -25,7 +25,11 @@ class Doubting(Committing):
         update: Any = doubt_filters.settled(stored)
         if frontier.open:
             update = filters.suspended(
-                lease, self._core.clock.now(), frontier=stored, wake_at=FAR, scopes_due=False
+                lease,
+                self._core.clock.now(),
+                frontier={"$literal": stored},
+                wake_at=expiry_filters.wakes_at(frontier, {}),
+                scopes_due=False,
             )
 
         def is_mine(doc: Doc) -> bool:

@@ -20,8 +20,6 @@ Update = dict[str, Any]
 Pipeline = list[dict[str, Any]]
 
 RUNNING = Status.RUNNING.value
-BY_EXPIRY = "expiry"
-"""Who gave an answer that the expiry of its wait gave; allowed only after that moment."""
 
 
 def text(what: str, value: object) -> str:
@@ -104,14 +102,16 @@ def _is_due(now: Any) -> Filter:
     return {"$expr": {"$lte": ["$wake_at", now]}}
 
 
-def due(key: str, now: Any, *, version: str | None, early: bool) -> Filter:
-    """What may be claimed now."""
+def due(
+    key: str, now: Any, *, version: str | None, early: bool, overdue: Filter | None = None
+) -> Filter:
+    """What may be claimed now; ``overdue``: and what of the rest, in order to end it."""
     running = {"status": RUNNING, **_is_due(now)}
     queued: Filter = {"status": Status.QUEUED.value}
     if not early:
         queued |= _is_due(now)
     answered = {"status": Status.SUSPENDED.value, "frontier.open": 0, **_is_due(now)}
-    ways: list[Filter] = [queued, running, answered]
+    ways: list[Filter] = [queued, running, answered, *([] if overdue is None else [overdue])]
     if version is not None:
         ways.append(stuck_under_another(version))
     return {**by_id(key), "active": True, "$or": ways}
@@ -135,7 +135,14 @@ def unowned(key: str, now: Any) -> Filter:
     }
 
 
-def take(now: Any, *, nonce: str, ttl_ms: int, extra: Mapping[str, Any] | None = None) -> Pipeline:
+def take(
+    now: Any,
+    *,
+    nonce: str,
+    ttl_ms: int,
+    extra: Mapping[str, Any] | None = None,
+    computed: Mapping[str, Any] | None = None,
+) -> Pipeline:
     """The claim: the next token, a new lease, one more attempt."""
     return [
         {
@@ -144,6 +151,7 @@ def take(now: Any, *, nonce: str, ttl_ms: int, extra: Mapping[str, Any] | None =
                 "attempt": {"$add": ["$attempt", 1]},
                 "wake_at": later(now, ttl_ms),
                 **literal({"claim": nonce, "status": RUNNING, **(extra or {})}),
+                **(computed or {}),
             }
         }
     ]
@@ -219,24 +227,30 @@ def retried(now: Any, nonce: str) -> Pipeline:
 
 
 def suspended(
-    lease: Lease, now: Any, *, frontier: dict[str, Any], wake_at: int, scopes_due: bool
+    lease: Lease, now: Any, *, frontier: dict[str, Any], wake_at: Any, scopes_due: bool
 ) -> Pipeline:
-    """The frontier, whole, in the update that suspends."""
+    """The frontier, whole, in the update that suspends; it and ``wake_at`` are expressions."""
     fields: dict[str, Any] = {
         "status": Status.SUSPENDED.value,
-        "frontier": frontier,
         "waiting": True,
-        "wake_at": wake_at,
         "failures": 0,
         "error": None,  # that of an earlier attempt: this one went well
     }
     if scopes_due:
         fields["scopes_due"] = True
-    return [leave(lease.token, "frontier", {"waiting_since": now}, fields)]
+    computed = {"waiting_since": now, "frontier": frontier, "wake_at": wake_at}
+    return [leave(lease.token, "frontier", computed, fields)]
 
 
 def answerable(
-    key: str, frontier_id: str, rev: int, now: Any, *, timely: Sequence[int], expired: Sequence[int]
+    key: str,
+    frontier_id: str,
+    rev: int,
+    now: Any,
+    *,
+    timely: Sequence[int],
+    expired: Sequence[int],
+    terms: Sequence[Filter] = (),
 ) -> Filter:
     """The frontier as it was read; ``timely`` places have not expired, ``expired`` ones have."""
     found: Filter = {
@@ -245,7 +259,7 @@ def answerable(
         "frontier.id": text("frontier", frontier_id),
         "frontier.rev": rev,
     }
-    terms = [{"$gt": [f"$frontier.expires.{place}", now]} for place in timely]
+    terms = [*terms, *({"$gt": [f"$frontier.expires.{place}", now]} for place in timely)]
     terms += [{"$lte": [f"$frontier.expires.{place}", now]} for place in expired]
     if terms:
         found["$expr"] = {"$and": terms}
@@ -265,11 +279,9 @@ def holding_frontier(lease: Lease, step: int, frontier_id: str) -> Filter:
     return {**held_in(lease, step), "frontier.id": text("frontier", frontier_id)}
 
 
-def continued(step: int, last_step: dict[str, Any] | None) -> Update:
-    """No frontier; and the next step, unless only doubts were settled."""
-    fields: dict[str, Any] = {"frontier": None, "waiting": False}
-    if last_step is not None:
-        fields |= {"step": step + 1, "last_step": last_step}
+def continued(step: int, last_step: dict[str, Any]) -> Update:
+    """No frontier; the next step."""
+    fields = {"frontier": None, "waiting": False, "step": step + 1, "last_step": last_step}
     return {"$set": fields}
 
 
@@ -325,16 +337,9 @@ SCOPES_APPLIED: Update = {"$set": {"scopes_due": False}}
 
 
 def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
-    """What ``due`` matches, but for the stuck, of this version or of none."""
-    found: Filter = {
-        **of_tenant(tenant),
-        "active": True,
-        **_is_due(now),
-        "$or": [
-            {"status": {"$in": [Status.QUEUED.value, RUNNING]}},
-            {"status": Status.SUSPENDED.value, "frontier.open": 0},
-        ],
-    }
+    """What ``due`` matches, but for the stuck of other versions, of this version or of none; and
+    what has an open wait that has expired."""
+    found: Filter = {**of_tenant(tenant), "active": True, **_is_due(now)}
     if version is not None:
         found["version"] = {"$in": [None, text("version", version)]}
     return found

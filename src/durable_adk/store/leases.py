@@ -8,7 +8,7 @@ from typing import Any
 from durable_adk.model.execution import Execution, Lease, Status
 from durable_adk.model.identity import ExecutionKey, Nonce, new_nonce
 from durable_adk.model.store_results import Renewal, Write
-from durable_adk.store import doubt_filters, filters
+from durable_adk.store import doubt_filters, expiry_filters, filters
 from durable_adk.store.core import EXECUTIONS, Core, Part, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from, printable
 
@@ -21,14 +21,19 @@ async def renew_in(
     doc = await collection.find_one_and_update(
         filters.held_under(lease),
         filters.renewed(core.clock.now(), ttl_ms),
-        projection={"cancel": 1},
+        projection={"cancel": 1, "deadline": 1, "wake_at": 1},
         return_document=True,
         **options,
     )
     if doc is None:
         return Renewal(held=False)
     cancel = core.sealing.opened(EXECUTIONS, doc).get("cancel")
-    return Renewal(held=True, cancel=None if cancel is None else cancel["reason"])
+    deadline = doc.get("deadline")
+    return Renewal(
+        held=True,
+        cancel=None if cancel is None else cancel["reason"],
+        overdue=deadline is not None and deadline <= doc["wake_at"] - ttl_ms,
+    )
 
 
 class KeeperLink:
@@ -67,9 +72,12 @@ class Leases(Part):
     ) -> Execution | None:
         """Take an execution that is due; see ``engine.ports.Store.claim``."""
         now = self._core.clock.now()
-        found = filters.due(key, now, version=version, early=early)
+        overdue = expiry_filters.overdue(now)
+        found = filters.due(key, now, version=version, early=early, overdue=overdue)
         extra = {} if version is None else {"version": version}
-        return await self._taken(key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra)
+        return await self._taken(
+            key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra, ends_overdue=True
+        )
 
     async def claim_to_close(
         self, key: ExecutionKey, *, closing: Status, reason: str, nonce: Nonce, ttl_ms: int
@@ -88,6 +96,7 @@ class Leases(Part):
         nonce: Nonce,
         ttl_ms: int,
         extra: Mapping[str, Any],
+        ends_overdue: bool = False,
     ) -> Execution | None:
         core = self._core
         found = found | core.sealing.readable()  # never take what cannot be read
@@ -96,7 +105,9 @@ class Leases(Part):
             return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
 
         async def put(session: Session) -> Execution | None:
-            taken = filters.take(core.clock.now(), nonce=nonce, ttl_ms=ttl_ms, extra=extra)
+            now = core.clock.now()
+            computed = expiry_filters.closing_if_overdue(now) if ends_overdue else {}
+            taken = filters.take(now, nonce=nonce, ttl_ms=ttl_ms, extra=extra, computed=computed)
             update = doubt_filters.keeping_lease_end(taken)
             doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
             return None if doc is None else await whole(session, doc)

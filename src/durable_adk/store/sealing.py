@@ -32,6 +32,7 @@ _ANY: Final = "*"
 FRONTIER: Final = (
     "contents",
     "waits.*.c",
+    "waits.*.onx",
     "answers.*.digest",
     "answers.*.value",
     "answers.*.state",
@@ -46,7 +47,7 @@ SECRET: Final[Mapping[str, tuple[str, ...]]] = {
         "cancel.reason",
         *(f"frontier.{path}" for path in FRONTIER),
     ),
-    "activities": ("body", "rd", "wait.c", "answer.digest", "answer.state"),
+    "activities": ("body", "rd", "wait.c", "wait.onx", "answer.digest", "answer.state"),
     "steps": ("ev", "fin", "state", "art", "scopes"),
     "sessions": (
         "state",
@@ -261,9 +262,28 @@ def _changed_at(tree: Tree, path: Path, value: Any, change: Change) -> Any:
         if at is None or not (name in at or _ANY in at):
             return value
         at = at[name] if name in at else at[_ANY]
-    if isinstance(value, dict) and set(value) == {"$literal"}:
-        return {"$literal": _changed(at, value["$literal"], path, change)}
-    return _changed(at, value, path, change)
+    return _changed_in(at, value, path, change)
+
+
+_OF_PARTS = frozenset({"$cond", "$ifNull", "$mergeObjects"})
+"""Expressions that give one of their parts, or all of them."""
+
+
+def _changed_in(tree: Tree | None, value: Any, path: Path, change: Change) -> Any:
+    """The same of an expression: what it gives as a literal."""
+    if isinstance(value, dict) and len(value) == 1:
+        ((operator, operand),) = value.items()
+        if operator == "$literal":
+            return {operator: _changed(tree, operand, path, change)}
+        if operator in _OF_PARTS and isinstance(operand, list):
+            return {operator: [_changed_in(tree, one, path, change) for one in operand]}
+        if operator.startswith("$"):
+            return value
+    return (
+        value
+        if isinstance(value, str) and value.startswith("$")
+        else _changed(tree, value, path, change)
+    )
 
 
 def _leaves(tree: Tree | None, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

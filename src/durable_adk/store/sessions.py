@@ -5,7 +5,7 @@ from __future__ import annotations
 from durable_adk.model.execution import Execution, NewExecution, SessionRecord
 from durable_adk.model.identity import ExecutionKey, Nonce, SessionKey, new_nonce
 from durable_adk.model.store_results import Begun, Busy, Forked, Selection, Taken, Write
-from durable_adk.store import filters, session_filters
+from durable_adk.store import expiry_filters, filters, session_filters
 from durable_adk.store.core import (
     EXECUTIONS,
     INPUT_INLINE,
@@ -172,7 +172,10 @@ class Sessions(Part):
         async def put(session: Session) -> Doc | None:
             now = core.clock.now()
             times = {"wake_at": execution.wake_at or now, "created_at": now}
-            if frontier is not None:
+            if frontier is not None and stored is not None:
+                expiries = expiry_filters.expiries(frontier, now)
+                times["frontier"] = expiry_filters.timed(stored, expiries)
+                times["wake_at"] = expiry_filters.wakes_at(frontier, expiries) or now
                 times["waiting_since"] = now
             return await core.upsert_one(
                 session, EXECUTIONS, filters.absent(execution.key), filters.whole(fields, times)
@@ -210,6 +213,8 @@ class Sessions(Part):
             now = core.clock.now()
             wake_at = filters.later(now, new.ttl_ms) if new.run_now else now
             times = {"wake_at": wake_at, "created_at": now}
+            if new.deadline is not None:
+                times["deadline"] = expiry_filters.moment(new.deadline, now)
             return await core.upsert_one(
                 session, EXECUTIONS, filters.absent(new.key), filters.whole(fields, times)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from durable_adk.adk._patches.patch import Patch
-from durable_adk.adk.scope import Scope
+from durable_adk.adk.scope import Scope, current
 
 PATCH = Patch(
     symptom="Of two parallel tools one asks: the other is cancelled in the middle, and runs again"
@@ -52,6 +52,11 @@ class Body:
         for scope in self._around:
             scope.interrupts |= interrupts
         self.__exit__()  # one that waits holds up no other that waits
+        scope = current() or self._around[0]
+        with scope.stage.sleepers.resting(scope):
+            await self._hold()
+
+    async def _hold(self) -> None:
         outermost, quiet = self._around[-1], 0
         while quiet < LOOKS:
             quiet = 0 if outermost.bodies else quiet + 1
