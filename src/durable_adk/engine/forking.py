@@ -46,7 +46,7 @@ from durable_adk.model.identity import (
     session_key,
 )
 from durable_adk.model.position import split_activity_id
-from durable_adk.model.wait import Frontier, frontier_id
+from durable_adk.model.wait import Frontier, WaitKind, frontier_id
 
 ArtifactsAt = Callable[
     [Payload | None, Execution, Sequence[StepDocument], Sequence[Record]], Payload | None
