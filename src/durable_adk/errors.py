@@ -222,17 +222,20 @@ class ReplayMismatch(DurableError):
         position: Text of the first position that differs.
         recorded: What the history has there.
         asked: What the code asked for.
+        versions: Under which versions it was recorded and which run now; empty if they are equal.
     """
 
-    def __init__(self, position: str, *, recorded: str, asked: str) -> None:
+    def __init__(self, position: str, *, recorded: str, asked: str, versions: str = "") -> None:
+        differs = f"recorded {_with_short_digests(recorded)}, asked {_with_short_digests(asked)}"
         super().__init__(
             f"position {position}",
-            f"recorded {_with_short_digests(recorded)}, asked {_with_short_digests(asked)}",
+            f"{differs} ({versions})" if versions else differs,
             "Run the code that made this history, or cancel or give up the execution.",
         )
         self.position = position
         self.recorded = recorded
         self.asked = asked
+        self.versions = versions
 
 
 def _with_short_digests(text: str) -> str:

@@ -184,6 +184,9 @@ class _Play:
         self._program = program
         self._attempt = attempt
 
+    def check(self, step: StepDocument) -> None:
+        pass
+
     def restore(self, step: StepDocument) -> None:
         self._program.restored.append(step.step)
 

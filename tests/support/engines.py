@@ -161,6 +161,9 @@ class _Play:
         waits = await act(values) if act else None
         return _quiet(tuple(waits or ()), step, self._program.shared.get(step))
 
+    def check(self, step: StepDocument) -> None:
+        pass
+
     def restore(self, step: StepDocument) -> None:
         pass
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -17,15 +16,16 @@ from typing import Any
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
-from google.genai import types
 
-from durable_adk.adk import plain, toolsets
+from durable_adk.adk import plain, prompts, toolsets
 from durable_adk.adk._patches import siblings_cancelled
 from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
+from durable_adk.errors import ReplayMismatch
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
+from durable_adk.model.position import Position, call_segment, join
 
 
 def wrap(adk_model: Any) -> Any:
@@ -70,13 +70,16 @@ async def _call(
         Call(
             position=position,
             name=llm.model,
-            request=request_digest(request),
+            request=prompts.digest(request),
+            explain=lambda recorded: prompts.difference(recorded, request),
             asked=f"model {llm.model}",
             node_path=scope.node_path,
         ),
     )
     if isinstance(admitted, Replayed):
-        for response in _handed_out(scope, admitted.record, ordinal):
+        responses = _handed_out(scope, admitted.record, ordinal)
+        await _check_tools(scope, request)
+        for response in responses:
             yield response
         return
     finals: list[LlmResponse] = []
@@ -108,6 +111,25 @@ async def _call(
         yield response
 
 
+async def _check_tools(scope: Scope, request: LlmRequest) -> None:
+    """ADK answers the call of a tool that is not there with an error. If it ran, that would hide
+    its recorded result, so the attempt ends instead."""
+    attempt = scope.stage.attempt
+    for ordinal, place in list(scope.calls.values()):
+        path = join(scope.path, call_segment(ordinal, place))
+        position = Position(scope.stage.step, path, scope.entry, Kind.TOOL, 1)
+        entry = attempt.records.find(position.digest)
+        name = entry.record.name if entry is not None else ""
+        if name and name not in request.tools_dict:
+            await attempt.halt(
+                ReplayMismatch(
+                    position.text,
+                    recorded=f"a call of {name}",
+                    asked=f"{scope.name} has no such tool",
+                )
+            )
+
+
 def _call_ids(scope: Scope, ordinal: int) -> CallIds:
     place = (scope.path, str(scope.entry), str(ordinal))
     return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
@@ -136,30 +158,3 @@ def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]
                 place += 1
         responses.append(response)
     return responses
-
-
-def request_digest(request: LlmRequest) -> str:
-    """What is asked, as short digests by part, so that a difference can be named.
-
-    Only the newest contents are read: hashing the whole conversation at each turn would cost
-    its square. ``i`` instruction, ``t`` tools, ``c`` number and newest of the contents.
-    """
-    config = request.config
-    instruction = str(config.system_instruction or "")
-    contents = request.contents[-2:]
-    newest = "".join(_text_of(content) for content in contents)
-    return (
-        f"i{_short(instruction)} t{_short(','.join(sorted(request.tools_dict)))}"
-        f" c{len(request.contents)}:{_short(newest)}"
-    )
-
-
-def _text_of(content: types.Content) -> str:
-    try:
-        return content.model_dump_json(exclude_none=True)
-    except ValueError:  # a value without a JSON form, or a lone surrogate
-        return repr(content)
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6] if text else "-"

@@ -20,7 +20,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam, check, clone, expiring, topology
+from durable_adk.adk import _seam, check, clone, expiring
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import (
     answer_as_output,
@@ -282,9 +282,6 @@ def _finish(scope: Scope, ctx: Context) -> None:
     left = _result_data(ctx)
     left.pop("state", None)
     left.pop("artifacts", None)
-    before = topology.predecessors(ctx.parent_ctx.node if ctx.parent_ctx else None, scope.name)
-    if before:
-        left["before"] = before
     scope.stage.finished[scope.path] = left
     if scope.parent is not None and scope.parent.kind == "root":
         scope.stage.output = left.get("output")

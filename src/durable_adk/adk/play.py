@@ -28,7 +28,11 @@ from durable_adk.engine.program import Quiet
 from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import History, StepDocument
+from durable_adk.model.position import parent_of
 from durable_adk.model.wait import AnsweredWait, WaitRequest
+
+PRINTS = "prints"
+"""In what lies between steps: see ``topology``."""
 
 
 class AdkPlay:
@@ -41,6 +45,7 @@ class AdkPlay:
         self._sessions = sessions
         self._runner = runner
         self._root = root
+        self._prints: topology.Prints = {}
         self._is_open = False
         stage.deliver = self._deliver
         stage.sleepers.leave = self._asleep
@@ -49,6 +54,7 @@ class AdkPlay:
         for event in stored.decode_step(self._stage.attempt.execution, step):
             self._sessions.restore(event)
         left = codec.decode(step.finished)
+        self._prints.update(left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
         for filename, version in artifacts.saved_between(left).items():
             self._sessions.artifacts.note_saved(filename, version)
         between = left.pop(artifacts.BETWEEN, {})
@@ -58,11 +64,16 @@ class AdkPlay:
         self._stage.handed_over = between.get("to", {})
         self._stage.done.update(left)
 
+    def check(self, step: StepDocument) -> None:
+        left = codec.decode(step.finished)
+        topology.check(self._root, left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
+
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
     ) -> Quiet:
         # Not when a step is restored: one that no longer fits can still be closed.
         topology.check_finished(self._root, self._stage.done)
+        topology.check(self._root, self._prints)
         topology.check_asked(self._root, answered)
         self._open_step(shared)
         top = self._top_scope(answered)
@@ -185,6 +196,7 @@ class AdkPlay:
             finished[artifacts.BETWEEN] = {
                 "calls": calls,
                 "to": self._stage.handed_over,
+                PRINTS: self._printed(open_waits),
                 **self._sessions.artifacts.between(),
             }
         return Quiet(
@@ -203,6 +215,20 @@ class AdkPlay:
         asked = waits.open_waits(self._stage, self._sessions.events_of_step())
         found = sorted((*asked, *timers), key=lambda wait: wait.operation_path)
         return self._quiet(tuple(found))
+
+    def _printed(self, open_waits: Sequence[WaitRequest]) -> topology.Prints:
+        """Of what finished or asks in the open step; what is around an asker waits with it."""
+        ran = dict.fromkeys(self._stage.finished)
+        for wait in open_waits:
+            path = wait.operation_path
+            while path:
+                ran[path] = None
+                path = parent_of(path)
+        tools = [
+            (parent_of(position.path), name)
+            for position, name in self._stage.attempt.records.of_tools()
+        ]
+        return topology.prints(self._root, ran, tools)
 
     def _result(self) -> dict[str, Any]:
         output = self._stage.output

@@ -25,7 +25,7 @@ from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Payload, RecordStatus
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.position import Position
 
 
@@ -105,6 +105,20 @@ def _note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContex
     expiring.note(call.stage, *place, tool)
 
 
+UNFIT = "unfit"
+"""In a record: the tool had no parameters of the names that it was called with."""
+
+
+def _names_of(tool: BaseTool) -> list[str]:
+    """Names of the parameters of a tool's function; none where one cannot see them."""
+    func = getattr(tool, "func", None)
+    try:
+        parameters = inspect.signature(func).parameters if func is not None else {}
+    except (TypeError, ValueError):
+        return []
+    return [name for name in parameters if name != "tool_context"]
+
+
 def _takes(tool: BaseTool, args: dict[str, Any]) -> bool:
     """Whether the tool's function has parameters of these names, as far as one can see."""
     func = getattr(tool, "func", None)
@@ -149,6 +163,7 @@ async def _recorded(
         ),
     )
     if isinstance(admitted, Replayed):
+        await _check_taken(tool, args, call, position, admitted.record)
         return await _replay(admitted, context, call)
     scope = _tool_scope(tool, call, stage.activity_id(position))
     before = _snapshot(context)
@@ -160,6 +175,8 @@ async def _recorded(
             if context.actions.requested_auth_configs and not stage.keeps_secrets:
                 await attempt.halt(check.credential(agent.node_path, tool.name))
             left = {"result": result, **_left(before, context, scope)}
+            if not _takes(tool, args):  # ADK leaves out what a model made up
+                left[UNFIT] = True
             payload = codec.encode(left, where=f"{tool.name} result")
         except asyncio.CancelledError:
             await attempt.cancelled(admitted)
@@ -249,6 +266,21 @@ async def _check_shown(
             asked = f"{tool.name} without {', '.join(sorted(args))}"
         await call.stage.attempt.halt(
             ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked)
+        )
+
+
+async def _check_taken(
+    tool: BaseTool, args: dict[str, Any], call: Scope, position: Position, record: Record
+) -> None:
+    """A recorded result is not handed to a tool that no longer takes what it was called with."""
+    if record.status is not RecordStatus.COMPLETED or _takes(tool, args):
+        return
+    if UNFIT not in codec.decode(record.body or ""):
+        recorded, now = ", ".join(sorted(args)), ", ".join(_names_of(tool))
+        await call.stage.attempt.halt(
+            ReplayMismatch(
+                position.text, recorded=f"{tool.name}({recorded})", asked=f"{tool.name}({now})"
+            )
         )
 
 

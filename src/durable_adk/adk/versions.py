@@ -6,8 +6,18 @@ import importlib.metadata
 from collections.abc import Iterable
 
 from durable_adk.errors import ConfigError
+from durable_adk.model.versions import RanUnder
 
 TESTED = ("2.13.0",)
+
+
+def running(agent: str | None) -> RanUnder:
+    """The versions that run here. ``agent`` is ``version`` of ``agent.yaml``."""
+    return RanUnder(
+        durable_adk=importlib.metadata.version("durable-adk"),
+        google_adk=importlib.metadata.version("google-adk"),
+        agent=agent,
+    )
 
 
 def unfit(*, because: str) -> ConfigError:

@@ -69,6 +69,7 @@ class _Watched:
         self._play = play
         self._seen = seen
         self.restore = play.restore
+        self.check = play.check
         self.close_turn = play.close_turn
         self.aclose = play.aclose
 

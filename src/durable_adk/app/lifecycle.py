@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from durable_adk.adk import versions
 from durable_adk.app import late
 from durable_adk.app.checks import checked_client
 from durable_adk.app.failures import Failures
@@ -255,7 +256,10 @@ class Lifecycle:
         settings = self.settings
         names = {field.name for field in dataclasses.fields(EngineSettings)}
         shared = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-        return EngineSettings(**{**shared, "max_attempts": self._max_attempts})
+        running = versions.running(settings.version)
+        return EngineSettings(
+            **{**shared, "max_attempts": self._max_attempts, "code": running.code}
+        )
 
 
 async def _shut(engine: Engine, store: MongoStore) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from durable_adk.app._json import jsonable
 from durable_adk.errors import ExecutionFailed
+from durable_adk.model.versions import RanUnder
 
 T = TypeVar("T")
 
@@ -159,6 +160,7 @@ class ExecutionRecord:
         step: The open step, from 1.
         attempt: How many attempts were started.
         open_waits: How many waits are open.
+        ran_under: The versions that its attempts ran under, in the order of first use.
         usage: Token counts of its committed events; only from ``executions.get``.
     """
 
@@ -172,6 +174,7 @@ class ExecutionRecord:
     error: ErrorInfo | None = None
     usage: Mapping[str, int] | None = None
     version: str | None = None
+    ran_under: tuple[RanUnder, ...] = ()
     open_waits: int = 0
     created_at: datetime | None = None
     ended_at: datetime | None = None

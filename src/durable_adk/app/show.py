@@ -16,6 +16,7 @@ from durable_adk.engine import answers
 from durable_adk.engine.reads import moment
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, SessionRecord, Status, StoredError
+from durable_adk.model.versions import ran_under
 from durable_adk.model.wait import WaitRequest
 
 
@@ -71,6 +72,7 @@ def record_of(execution: Execution, *, usage: Mapping[str, int] | None = None) -
         error=error_of(execution.error),
         usage=usage,
         version=execution.version,
+        ran_under=tuple(ran_under(code) for code in execution.codes),
         open_waits=len(waits_of(execution)),
         created_at=moment(execution.created_at),
         ended_at=moment(execution.ended_at),

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from durable_adk.engine.settled import settled_slots
@@ -48,6 +48,8 @@ class Call:
         node_path: ADK's path of the asker, for people.
         policy: What to do with a body that was entered and left no outcome.
         intent: Body of the intent of one that must not run twice, or None.
+        explain: Takes a recorded ``request``; gives what it had and what this call has instead, for
+            people. None from it: the two cannot be compared.
     """
 
     position: Position
@@ -57,6 +59,7 @@ class Call:
     node_path: str = ""
     policy: UnknownOutcome = UnknownOutcome.RERUN
     intent: Payload | None = None
+    explain: Callable[[str], tuple[str, str] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,11 @@ class StepRecords:
             if entry.record.status is not RecordStatus.IN_DOUBT
             and entry.position.kind is not Kind.WAIT
         ]
+
+    def of_tools(self) -> list[tuple[Position, str]]:
+        """The tool calls that have a record, with the tool's name."""
+        entries = self.in_order()
+        return [(e.position, e.record.name) for e in entries if e.position.kind is Kind.TOOL]
 
     def doubts(self) -> list[Record]:
         """Intents without an outcome."""

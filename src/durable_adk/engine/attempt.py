@@ -11,10 +11,10 @@ and does not return, so no callback can swallow it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterable
 from typing import Literal, NoReturn, Protocol, TypeVar
 
+from durable_adk.engine import mismatch
 from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Doubts, Undecided
@@ -34,8 +34,6 @@ from durable_adk.model.position import Position, activity_id, is_under
 __all__ = ["Attempt", "Call", "Dispatched", "Replayed"]
 
 T = TypeVar("T")
-
-_log = logging.getLogger("durable_adk.engine")
 
 
 class Permit(Protocol):
@@ -208,39 +206,22 @@ class Attempt(Sleeping):
     # ---------------------------------------------------------------- replay
 
     async def _replay(self, call: Call, entry: Entry) -> Replayed:
-        record, position = entry.record, call.position
-        if record.position != position.text:
-            await self.halt(
-                ReplayMismatch(position.text, recorded=record.position, asked=position.text)
-            )
-        if record.status is RecordStatus.IN_DOUBT:
+        record = entry.record
+        if record.position == call.position.text and record.status is RecordStatus.IN_DOUBT:
             await self.halt(Undecided(record))
-        differs = record.request and call.request and record.request != call.request
-        if differs or (position.kind is Kind.TOOL and record.name != call.name):
-            await self._differs(call, record)
+        found = mismatch.between(call, record)
+        if found is not None:
+            if mismatch.is_refused(call.position.kind, self._settings):
+                await self.halt(found)
+            self.tolerate(found)
         await self._hand_out.turn_of(entry)
         if self.ending.fatal is not None:
             await self.ending.park()
         return Replayed(record)
 
-    async def _differs(self, call: Call, record: Record) -> None:
-        settings, is_model = self._settings, call.position.kind is Kind.MODEL
-        if (settings.model_mismatch if is_model else settings.tool_mismatch) == "error":
-            await self.halt(
-                ReplayMismatch(
-                    call.position.text,
-                    recorded=f"{record.name} with another input ({record.request or 'unknown'})",
-                    asked=f"{call.asked or call.name} ({call.request or 'unknown'})",
-                )
-            )
-        _log.warning(
-            "a recorded %s outcome is used for another input at %s: recorded %s, asked %s",
-            call.position.kind.value,
-            call.position.text,
-            record.request,
-            call.request,
-            extra={"execution_id": self.execution.execution_id},
-        )
+    def tolerate(self, found: ReplayMismatch) -> None:
+        """Note that a recorded model response is used for another prompt."""
+        mismatch.warn(found, self.execution)
 
     async def _abandoned(self, call: Call) -> NoReturn:
         """Wait for the cancellation that ended this call when the history was made."""

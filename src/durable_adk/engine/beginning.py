@@ -61,6 +61,7 @@ class Beginning:
             run_now=run_now,
             ttl_ms=self._settings.lease_ttl_ms,
             version=self._settings.version,
+            code=self._settings.code,
             initial_state=request.initial_state,
             deadline=request.deadline,
         )

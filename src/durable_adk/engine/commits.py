@@ -14,6 +14,7 @@ from durable_adk.engine import ends, timing
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing
 from durable_adk.engine.loading import Past
+from durable_adk.engine.mismatch import with_versions
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Quiet
 from durable_adk.engine.settings import EngineSettings
@@ -229,6 +230,8 @@ class Settlement:
                 return await self._try_to_end(Status.CANCELLED, cancelled, error, ran)
             case timing.DeadlinePassed():
                 return await self._try_to_end(Status.FAILED, OVERDUE, error, ran)
+            case ReplayMismatch():
+                error = with_versions(error, self._past.execution, self._settings)
         if self._on_error is not None:
             self._on_error(error)
         failures = self._past.execution.failures

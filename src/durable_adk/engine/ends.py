@@ -115,27 +115,6 @@ def answered_waits(frontier: Frontier) -> tuple[AnsweredWait, ...]:
     )
 
 
-def check_frontier(asked: tuple[WaitRequest, ...], recorded: tuple[AnsweredWait, ...]) -> None:
-    """Refuse to feed recorded answers to other questions.
-
-    Raises:
-        ReplayMismatch: the waits differ, or stand in another order.
-    """
-    for place in range(max(len(asked), len(recorded))):
-        now = asked[place] if place < len(asked) else None
-        then = recorded[place].wait if place < len(recorded) else None
-        if now is None or then is None or now.digest != then.digest:
-            raise ReplayMismatch(
-                (then or now or recorded[0].wait).position,
-                recorded=_described(then),
-                asked=_described(now),
-            )
-
-
-def _described(wait: WaitRequest | None) -> str:
-    return f"{wait.kind.value} at {wait.operation_path}" if wait else "no further wait"
-
-
 def shared_payload(shared: Mapping[str, Payload]) -> Payload:
     """What a step saw of shared state, as the body of its first record."""
     return codec.encode({key: codec.decode(value) for key, value in shared.items()})

@@ -334,6 +334,7 @@ class Forking:
                 invocation_id=source.invocation_id,
                 input=source.input,
                 input_digest=source.input_digest,
+                codes=source.codes,
                 status=Status.QUEUED if frontier is None else Status.SUSPENDED,
                 token=FencingToken(0),
                 claim=None,

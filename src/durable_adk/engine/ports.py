@@ -143,17 +143,19 @@ class Store(ReadStore, SessionStore, DoubtStore, Protocol):
         nonce: Nonce,
         ttl_ms: int,
         version: str | None = None,
+        code: str = "",
         early: bool = False,
     ) -> Execution | None:
         """Take an execution that is due.
 
         Due: active; ``queued`` or ``running``, or ``suspended`` with no open wait; or ``stuck``
-            with ``version`` given, recorded and different from ``version``;
+            with ``version`` given, recorded and different from ``version``, under which it has not
+            been stuck yet;
             and ``wake_at <= NOW`` (not asked of a ``stuck`` one; nor, with ``early``, of a
             ``queued`` one: a caller who is there does not wait for its back-off, and unlike
             ``retry`` leaves ``failures`` as they are).
         Effect: token + 1, ``claim`` = nonce, ``running``, ``wake_at = NOW + ttl_ms``, attempt + 1,
-            ``error`` kept; ``version`` is set to the given one.
+            ``error`` kept; ``version`` is set to the given one; ``code`` joins ``codes``.
         Time: the server's.
         Repeat: with the same nonce, yes.
         Returns: the claimed execution, read in the claim's causal session, or None.
@@ -188,6 +190,8 @@ class Store(ReadStore, SessionStore, DoubtStore, Protocol):
 
     async def retry(self, key: ExecutionKey) -> Execution | None:
         """Make a ``stuck`` or ``queued`` (backing off) execution due at once; failures = 0.
+
+        Effect: a ``stuck`` one has no ``version`` from then on: any worker may go on with it.
 
         Returns: the execution, or None if it was neither.
         """

@@ -55,6 +55,14 @@ class Play(Protocol):
         """Take a committed step as done instead of running it."""
         ...
 
+    def check(self, step: StepDocument) -> None:
+        """Refuse a committed step that ran on a program with another topology. For a walk, which
+        does not restore it; ``run_step`` looks by itself at what was restored.
+
+        Raises: ReplayMismatch.
+        """
+        ...
+
     def close_turn(
         self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
     ) -> Quiet:

@@ -111,6 +111,7 @@ class Attempts:
                 nonce=new_nonce(),
                 ttl_ms=self._settings.lease_ttl_ms,
                 version=self._settings.version,
+                code=self._settings.code,
                 early=early,
             )
             if claimed is not None or is_last or not await self._expiring.apply_to(key):

@@ -22,10 +22,11 @@ class EngineSettings:
         backoff_ms: Pause before the second attempt; doubles each time.
         backoff_max_ms: The longest such pause.
         mode: How an attempt reaches the point where the record ends.
-        model_mismatch: What a recorded model response under another prompt is: logged or refused.
-        tool_mismatch: What a recorded tool, node or step result under other arguments is.
+        model_mismatch: What a recorded model response under another prompt is: logged or refused. A
+            recorded tool, node, step or wait result under another input is always refused.
         max_turns: How many finished turns of a session are loaded; None for all.
         version: The agent version that is served here, or None.
+        code: The versions that run here, as ``Execution.codes`` has them; empty: not recorded.
         poll_s: Seconds between two looks for work, and between the first looks at an execution
             that runs elsewhere.
         grace_s: Seconds that ``close`` lets attempts go on before it releases them.
@@ -38,9 +39,9 @@ class EngineSettings:
     backoff_max_ms: int = 60_000
     mode: Literal["restore", "walk"] = "restore"
     model_mismatch: Literal["warn", "error"] = "warn"
-    tool_mismatch: Literal["warn", "error"] = "error"
     max_turns: int | None = None
     version: str | None = None
+    code: str = ""
     poll_s: float = 0.04
     grace_s: float = 10.0
 

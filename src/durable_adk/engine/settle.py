@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from durable_adk.engine import ends
+from durable_adk.engine import ends, mismatch
 from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing, ClosingAttempt
@@ -25,7 +25,7 @@ from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.timing import Asleep, DeadlinePassed
 from durable_adk.errors import LeaseLost
 from durable_adk.model.activity import Kind, Payload
-from durable_adk.model.execution import Execution, History, Lease, StoredError
+from durable_adk.model.execution import Execution, History, Lease, StepDocument, StoredError
 from durable_adk.model.position import ROOT, Position, node_segment
 from durable_adk.model.wait import AnsweredWait
 
@@ -283,11 +283,25 @@ class _Run:
             recorded = await self._past.waits_of(document.step)
             attempt.open_step(document.step, [one.wait.operation_path for one in recorded])
             shared = await self._shared(attempt)
-            quiet = await play.run_step(document.step, answered, shared)
+            quiet = await self._walked(play, document, answered, shared)
             attempt.check_walked()
-            ends.check_frontier(quiet.waits, recorded)
+            play.check(document)
+            mismatch.check_frontier(quiet.waits, (one.wait for one in recorded))
             answered = recorded
         return answered
+
+    async def _walked(
+        self,
+        play: Play,
+        document: StepDocument,
+        answered: Sequence[AnsweredWait],
+        shared: Mapping[str, Payload],
+    ) -> Quiet:
+        try:
+            return await play.run_step(document.step, answered, shared)
+        except Exception:
+            play.check(document)  # if the code is another one, that says more
+            raise
 
     async def _shared(self, attempt: Attempt) -> dict[str, Payload]:
         """What this step sees of ``user:`` and ``app:`` state: read once, then recorded."""

@@ -124,6 +124,7 @@ class Execution:
         closing: The end that the current claim must commit without starting ADK.
         cancel: The reason of a cancellation asked of the owner, or None.
         version: The agent version that began it, or None.
+        codes: ``RanUnder.code`` of its attempts, each once, in the order of first use.
         result: Payload of ``{"response", "output"}`` at the end.
         created_at, ended_at: Server milliseconds.
         waiting_since: Server milliseconds of its open frontier, or None.
@@ -159,6 +160,7 @@ class Execution:
     closing: Status | None = None
     cancel: str | None = None
     version: str | None = None
+    codes: tuple[str, ...] = ()
     result: Payload | None = None
     created_at: int = 0
     ended_at: int | None = None
@@ -214,6 +216,7 @@ class NewExecution:
     run_now: bool
     ttl_ms: int
     version: str | None = None
+    code: str = ""
     initial_state: Payload | None = None
     deadline: Due | None = None
 

@@ -284,6 +284,7 @@ def new_execution_fields(new: NewExecution, turn: int, stored_input: Envelope) -
         "failures": 0,
         "waiting": False,
         "version": new.version,
+        "codes": [new.code] if new.code and new.run_now else [],
         "w": new.nonce,
     }
 
@@ -316,6 +317,7 @@ def forked_execution_fields(
         "failures": 0,
         "waiting": frontier is not None and frontier["open"] > 0,
         "version": execution.version,
+        "codes": list(execution.codes),
         "w": nonce,
     }
     if execution.last_step is not None:
@@ -362,6 +364,7 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             closing=None if closing is None else Status(closing),
             cancel=None if cancel is None else cancel["reason"],
             version=doc.get("version"),
+            codes=tuple(doc.get("codes") or ()),
             result=texts.optional(doc.get("result")),
             created_at=doc["created_at"],
             ended_at=doc.get("ended_at"),

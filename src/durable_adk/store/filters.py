@@ -14,6 +14,7 @@ from durable_adk.errors import ConfigError
 from durable_adk.model.execution import FAR, Lease, Status
 from durable_adk.model.identity import Tenant
 from durable_adk.model.store_results import Selection
+from durable_adk.store import code_filters
 
 Filter = dict[str, Any]
 Update = dict[str, Any]
@@ -113,16 +114,8 @@ def due(
     answered = {"status": Status.SUSPENDED.value, "frontier.open": 0, **_is_due(now)}
     ways: list[Filter] = [queued, running, answered, *([] if overdue is None else [overdue])]
     if version is not None:
-        ways.append(stuck_under_another(version))
+        ways.append(code_filters.stuck_under_another(text("version", version)))
     return {**by_id(key), "active": True, "$or": ways}
-
-
-def stuck_under_another(version: str) -> Filter:
-    """Stuck in a recorded agent version that is not this one."""
-    return {
-        "status": Status.STUCK.value,
-        "version": {"$nin": [None, text("version", version)]},
-    }
 
 
 def unowned(key: str, now: Any) -> Filter:
@@ -201,7 +194,7 @@ def attempt_failed(
 ) -> Pipeline:
     """Queued again or stuck, with what the attempt leaves."""
     slots = {"$concatArrays": [{"$ifNull": ["$voided", []]}, {"$literal": list(voided)}]}
-    computed = {"wake_at": wake_at, "voided": slots}
+    computed = {"wake_at": wake_at, "voided": slots, **code_filters.stuck_here(status)}
     return [leave(lease.token, "failed", computed, {"status": status.value, **fields})]
 
 
@@ -220,7 +213,7 @@ def is_waiting_to_run(key: str) -> Filter:
 
 def retried(now: Any, nonce: str) -> Pipeline:
     fields = literal({"status": Status.QUEUED.value, "failures": 0, "retry": nonce})
-    return [{"$set": {**fields, "wake_at": now}}]
+    return [{"$set": {**fields, **code_filters.anew(), "wake_at": now}}]
 
 
 # ------------------------------------------------------------------ frontier
@@ -346,7 +339,8 @@ def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
 
 
 def stuck_of(tenant: Tenant, version: str) -> Filter:
-    return {**of_tenant(tenant), "active": True, **stuck_under_another(version)}
+    stuck = code_filters.stuck_under_another(text("version", version))
+    return {**of_tenant(tenant), "active": True, **stuck}
 
 
 def waking(tenant: Tenant) -> Filter:

@@ -8,7 +8,7 @@ from typing import Any
 from durable_adk.model.execution import Execution, Lease, Status
 from durable_adk.model.identity import ExecutionKey, Nonce, new_nonce
 from durable_adk.model.store_results import Renewal, Write
-from durable_adk.store import doubt_filters, expiry_filters, filters
+from durable_adk.store import code_filters, doubt_filters, expiry_filters, filters
 from durable_adk.store.core import EXECUTIONS, Core, Part, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from, printable
 
@@ -68,6 +68,7 @@ class Leases(Part):
         nonce: Nonce,
         ttl_ms: int,
         version: str | None = None,
+        code: str = "",
         early: bool = False,
     ) -> Execution | None:
         """Take an execution that is due; see ``engine.ports.Store.claim``."""
@@ -76,7 +77,7 @@ class Leases(Part):
         found = filters.due(key, now, version=version, early=early, overdue=overdue)
         extra = {} if version is None else {"version": version}
         return await self._taken(
-            key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra, ends_overdue=True
+            key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra, ends_overdue=True, code=code
         )
 
     async def claim_to_close(
@@ -97,6 +98,7 @@ class Leases(Part):
         ttl_ms: int,
         extra: Mapping[str, Any],
         ends_overdue: bool = False,
+        code: str = "",
     ) -> Execution | None:
         core = self._core
         found = found | core.sealing.readable()  # never take what cannot be read
@@ -108,7 +110,7 @@ class Leases(Part):
             now = core.clock.now()
             computed = expiry_filters.closing_if_overdue(now) if ends_overdue else {}
             taken = filters.take(now, nonce=nonce, ttl_ms=ttl_ms, extra=extra, computed=computed)
-            update = doubt_filters.keeping_lease_end(taken)
+            update = doubt_filters.keeping_lease_end(taken) + code_filters.ran_under(code)
             doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
             return None if doc is None else await whole(session, doc)
 

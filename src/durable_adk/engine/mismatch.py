@@ -1,0 +1,97 @@
+"""What a replay compares: each call with its record, and open waits with those of the history.
+
+A recorded result of a tool, a node, a ``step()`` or a wait is never given to another input. A
+recorded model response may be, with a warning: a prompt may hold the time of day.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from durable_adk.engine.activities import Call
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.errors import ReplayMismatch
+from durable_adk.model.activity import Kind, Record
+from durable_adk.model.execution import Execution
+from durable_adk.model.versions import ran_under
+from durable_adk.model.wait import WaitRequest
+
+_log = logging.getLogger("durable_adk.engine")
+
+
+def between(call: Call, record: Record) -> ReplayMismatch | None:
+    """How a call differs from what is recorded at its position, or None."""
+    position = call.position
+    if record.position != position.text:  # two positions with one digest
+        return ReplayMismatch(position.text, recorded=record.position, asked=position.text)
+    differs = bool(record.request and call.request and record.request != call.request)
+    if differs and call.explain is not None:
+        explained = call.explain(record.request)
+        if explained is None:
+            return None
+        recorded, asked = explained
+        return ReplayMismatch(
+            position.text,
+            recorded=f"{record.name} with {recorded}",
+            asked=f"{call.name} with {asked}",
+        )
+    if differs or (position.kind is Kind.TOOL and record.name != call.name):
+        return ReplayMismatch(
+            position.text,
+            recorded=f"{record.name} with another input ({record.request or 'unknown'})",
+            asked=f"{call.asked or call.name} ({call.request or 'unknown'})",
+        )
+    return None
+
+
+def is_refused(kind: Kind, settings: EngineSettings) -> bool:
+    """Whether a record of this kind may not be used for another input."""
+    return kind is not Kind.MODEL or settings.model_mismatch == "error"
+
+
+def warn(found: ReplayMismatch, execution: Execution) -> None:
+    """Log that a recorded model response is used for another prompt."""
+    _log.warning(
+        "a recorded model outcome is used for another input at %s: recorded %s, asked %s",
+        found.position,
+        found.recorded,
+        found.asked,
+        extra={"execution_id": execution.execution_id},
+    )
+
+
+def check_frontier(asked: Sequence[WaitRequest], recorded: Iterable[WaitRequest]) -> None:
+    """Refuse to feed recorded answers to other questions.
+
+    Raises:
+        ReplayMismatch: the waits differ, or stand in another order.
+    """
+    known = tuple(recorded)
+    for place in range(max(len(asked), len(known))):
+        now = asked[place] if place < len(asked) else None
+        then = known[place] if place < len(known) else None
+        if now is None or then is None or now.digest != then.digest:
+            raise ReplayMismatch(
+                (then or now or known[0]).position,
+                recorded=_described(then),
+                asked=_described(now),
+            )
+
+
+def _described(wait: WaitRequest | None) -> str:
+    return f"{wait.kind.value} at {wait.operation_path}" if wait else "no further wait"
+
+
+def with_versions(
+    found: ReplayMismatch, execution: Execution, settings: EngineSettings
+) -> ReplayMismatch:
+    """The same, saying under which versions the history was made and which run now."""
+    before = [code for code in execution.codes if code != settings.code]
+    if not before or not settings.code:
+        return found
+    recorded = " or ".join(ran_under(code).text for code in before)
+    versions = f"recorded under {recorded}; running {ran_under(settings.code).text}"
+    return ReplayMismatch(
+        found.position, recorded=found.recorded, asked=found.asked, versions=versions
+    )

@@ -1,0 +1,302 @@
+"""Row R4: code that changed while an execution was suspended.
+
+What would run something a second time, or hand a result to something else, is refused, kept, and
+goes on after a rollback; what cannot is not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
+from google.adk.events import RequestInput
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import START, FunctionNode, JoinNode, Workflow, node
+
+from durable_adk.adk.scripted_model import calls, says
+from tests.cases.conftest import approve
+from tests.faults.catalogue import agent
+from tests.support.lives import Ledger
+
+Build = Callable[[Ledger], Any]
+
+
+def looking(ledger: Ledger, *, arg: str = "q", name: str = "look", more: bool = False) -> Any:
+    """A tool that writes to the ledger, with an argument of this name."""
+    if arg == "q" and not more:
+
+        def tool(q: str) -> str:
+            """Look."""
+            ledger.add("look", q)
+            return "seen"
+
+    elif more:
+
+        def tool(q: str, deep: bool = False) -> str:  # type: ignore[misc]
+            """Look."""
+            ledger.add("look", q)
+            return "seen"
+
+    else:
+
+        def tool(query: str) -> str:  # type: ignore[misc]
+            """Look."""
+            ledger.add("look", query)
+            return "seen"
+
+    tool.__name__ = name
+    return tool
+
+
+def paying(ledger: Ledger) -> FunctionTool:
+    def pay(amount: int) -> str:
+        """Pay."""
+        ledger.add("pay", amount)
+        return "paid"
+
+    return FunctionTool(pay, require_confirmation=True)
+
+
+def payer(ledger: Ledger, name: str, tools: Any = None, **fields: Any) -> LlmAgent:
+    """Looks, then pays if a person agrees."""
+    script = [calls(("look", {"q": name})), calls(("pay", {"amount": 1})), says("done")]
+    tools = [looking(ledger)] if tools is None else tools
+    return agent(ledger, name, *script, tools=[*tools, paying(ledger)], **fields)
+
+
+def looker(ledger: Ledger, name: str, **fields: Any) -> LlmAgent:
+    script = [calls(("look", {"q": name})), says("looked")]
+    return agent(ledger, name, *script, tools=[looking(ledger)], **fields)
+
+
+def speaker(ledger: Ledger, name: str) -> LlmAgent:
+    return agent(ledger, name, says(f"{name} spoke"))
+
+
+def one(**fields: Any) -> Build:
+    name = fields.pop("name", "root")
+    tools = fields.pop("tools", lambda ledger: [looking(ledger)])
+    model = fields.pop("model", None)
+
+    def build(ledger: Ledger) -> LlmAgent:
+        root = payer(ledger, "root", tools(ledger), **fields)
+        root.name = name
+        if model:
+            root.model.model = model
+        return root
+
+    return build
+
+
+def pipeline(*names: str, kind: type = SequentialAgent, **fields: Any) -> Build:
+    """``p`` pays, all the others look."""
+
+    def build(ledger: Ledger) -> Any:
+        parts = [payer(ledger, n) if n == "p" else looker(ledger, n) for n in names]
+        return kind(name=fields.pop("name", "line"), sub_agents=parts, **fields)
+
+    return build
+
+
+def loop(*names: str) -> Build:
+    return pipeline(*names, kind=LoopAgent, max_iterations=1)
+
+
+def graph(*names: str, last: str = "", insert: str = "") -> Build:
+    """Function nodes in a row; the one called ``ask`` asks."""
+
+    def build(ledger: Ledger) -> Workflow:
+        def made(name: str) -> Any:
+            async def ask(ctx: Any, node_input: Any) -> Any:
+                if "q" in ctx.resume_inputs:
+                    yield "answered"
+                    return
+                yield RequestInput(interrupt_id="q", message="?")
+
+            def effect(node_input: Any) -> str:
+                ledger.add(name)
+                return name
+
+            if name.startswith("join"):
+                return JoinNode(name=name)
+            func = ask if name.startswith("ask") else effect
+            return FunctionNode(func=func, name=name, rerun_on_resume=func is ask)
+
+        row = [START, *(made(name) for name in names)]
+        return Workflow(name="flow", edges=list(zip(row, row[1:], strict=False)))
+
+    return build
+
+
+def transfer(name: str = "helper", *more: str, mode: str | None = None) -> Build:
+    def build(ledger: Ledger) -> LlmAgent:
+        if mode is None:
+            helper = payer(ledger, "helper", description="helps")
+            first = calls(("transfer_to_agent", {"agent_name": "helper"}))
+        else:
+            helper = agent(
+                ledger,
+                "helper",
+                calls(("pay", {"amount": 1})),
+                calls(("finish_task", {"result": "ok"})),
+                tools=[paying(ledger)],
+                description="helps",
+                mode=mode,
+            )
+            first = calls(("helper", {"request": "x"}))
+        helper.name = name
+        others = [speaker(ledger, one) for one in more]
+        return agent(ledger, "root", first, says("done"), sub_agents=[helper, *others])
+
+    return build
+
+
+def workers(name: str = "work", *, parallel: bool = True) -> Build:
+    def build(ledger: Ledger) -> Workflow:
+        def make(node_input: Any) -> list[int]:
+            return [1, 2]
+
+        def work(node_input: Any) -> Any:
+            ledger.add("work", str(node_input))
+            return node_input
+
+        async def ask(ctx: Any, node_input: Any) -> Any:
+            if "q" in ctx.resume_inputs:
+                yield "answered"
+                return
+            yield RequestInput(interrupt_id="q", message="?")
+
+        first = FunctionNode(func=make, name="make")
+        middle = (
+            node(work, name=name, parallel_worker=True)
+            if parallel
+            else FunctionNode(func=work, name=name)
+        )
+        last = FunctionNode(func=ask, name="ask", rerun_on_resume=True)
+        return Workflow(name="flow", edges=[(START, first), (first, middle), (middle, last)])
+
+    return build
+
+
+def nested(inner: str = "inner") -> Build:
+    def build(ledger: Ledger) -> Workflow:
+        flow = graph("charge", "ask")(ledger)
+        flow.name = inner
+        return Workflow(name="outer", edges=[(START, flow)])
+
+    return build
+
+
+def only(*names: str) -> Callable[[Ledger], list[Any]]:
+    return lambda ledger: [looking(ledger, name=name) for name in names]
+
+
+REFUSED: dict[str, tuple[Build, Build, str]] = {
+    "root agent renamed": (one(), one(name="boss"), "the root root"),
+    "tool removed": (one(), one(tools=only()), "call of look"),
+    "tool renamed": (one(), one(tools=only("search")), "look"),
+    "argument renamed": (
+        one(),
+        one(tools=lambda ledger: [looking(ledger, arg="query")]),
+        "look(q)",
+    ),
+    "node before a finished one": (
+        graph("charge", "ask"),
+        graph("more", "charge", "ask"),
+        "charge",
+    ),
+    "join before a finished one": (
+        graph("charge", "ask"),
+        graph("join", "charge", "ask"),
+        "charge",
+    ),
+    "node before the asking one": (graph("charge", "ask"), graph("charge", "more", "ask"), "ask"),
+    "finished node renamed": (graph("charge", "ask"), graph("bill", "ask"), "charge"),
+    "asking node renamed": (graph("charge", "ask"), graph("charge", "ask2"), "ask"),
+    "workflow renamed": (nested(), nested("other"), "inner"),
+    "two nodes swapped": (graph("a", "b", "ask"), graph("b", "a", "ask"), ""),
+    "finished sub-agent renamed": (pipeline("a", "p"), pipeline("b", "p"), "a"),
+    "two sub-agents swapped": (pipeline("a", "b", "p"), pipeline("b", "a", "p"), ""),
+    "sub-agent inserted": (pipeline("a", "p"), pipeline("a", "b", "p"), "p"),
+    "loop: two sub-agents swapped": (loop("a", "p"), loop("p", "a"), ""),
+    "loop: sub-agent removed": (loop("a", "p"), loop("p"), "a"),
+    "parallel: sub-agent renamed": (
+        pipeline("a", "p", kind=ParallelAgent),
+        pipeline("b", "p", kind=ParallelAgent),
+        "a",
+    ),
+    "another kind of pipeline": (pipeline("a", "p"), pipeline("a", "p", kind=ParallelAgent), ""),
+    "transfer: helper renamed": (transfer(), transfer("assistant"), "helper"),
+    "task: helper renamed": (transfer(mode="task"), transfer("assistant", mode="task"), "helper"),
+    "worker renamed": (workers(), workers("toil"), "work"),
+    "worker no longer parallel": (workers(), workers(parallel=False), "work"),
+}
+
+ACCEPTED: dict[str, tuple[Build, Build]] = {
+    "instruction": (one(instruction="be kind"), one(instruction="be very kind")),
+    "model": (one(), one(model="another-model")),
+    "description": (one(description="pays"), one(description="pays well")),
+    "unused tool added": (one(), one(tools=only("look", "search"))),
+    "unused tool removed": (one(tools=only("look", "search")), one()),
+    "optional argument added": (
+        one(),
+        one(tools=lambda ledger: [looking(ledger, more=True)]),
+    ),
+    "node downstream": (graph("charge", "ask"), graph("charge", "ask", "more")),
+    "sub-agent downstream": (pipeline("a", "p"), pipeline("a", "p", "b")),
+    "loop: sub-agent downstream": (loop("a", "p"), loop("a", "p", "b")),
+    "parallel: two swapped": (
+        pipeline("a", "p", kind=ParallelAgent),
+        pipeline("p", "a", kind=ParallelAgent),
+    ),
+    "transfer: sub-agent added": (transfer(), transfer("helper", "other")),
+    "task: sub-agent added": (
+        transfer(mode="task"),
+        transfer("helper", "other", mode="task"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+@pytest.mark.parametrize("change", REFUSED)
+async def test_changed_code_is_refused_kept_and_goes_on_after_a_rollback(
+    make_app, ledger, change, mode
+) -> None:
+    before, after, named = REFUSED[change]
+    out = await make_app(before(ledger), config={"version": "1"}).invoke(
+        user_id="u", message="go", execution_id="x"
+    )
+    assert out.status == "suspended", out.error
+    ran, answers = ledger.rows(), approve(out)
+    changed = make_app(after(ledger), mode=mode, config={"version": "2"})
+    out = await changed.resume("x", answers)
+    assert (out.status, out.error and out.error.type) == ("stuck", "ReplayMismatch")
+    assert out.error.position and "agent#1" in out.error.position
+    assert "recorded " in out.error.message and ", asked " in out.error.message
+    if mode == "restore":
+        assert named in out.error.message
+    assert "agent version 1; running" in out.error.message
+    assert ledger.rows() == ran, "nothing ran"
+    assert await changed.recover() == (), "it is not tried again by itself"
+    (listed,) = await changed.executions.list(status="stuck")
+    assert (listed.id, listed.attempt, listed.error.type) == ("x", 2, "ReplayMismatch")
+    assert "cancel or give up" in listed.error.remedy
+    assert [one.agent for one in listed.ran_under] == ["1", "2"]
+    rolled_back = make_app(before(ledger), mode=mode, config={"version": "1"})
+    (out,) = await rolled_back.recover()
+    assert out.status == "completed", out.error
+    assert not [row for row in ran if row[0] != "model" and ledger.rows().count(row) > 1]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+@pytest.mark.parametrize("change", ACCEPTED)
+async def test_what_no_result_depends_on_may_change(make_app, ledger, change, mode) -> None:
+    before, after = ACCEPTED[change]
+    out = await make_app(before(ledger)).invoke(user_id="u", message="go")
+    assert out.status == "suspended", out.error
+    ran = ledger.rows()
+    out = await make_app(after(ledger), mode=mode).resume(out.execution_id, approve(out))
+    assert out.status == "completed", out.error
+    assert not [row for row in ran if row[0] != "model" and ledger.rows().count(row) > 1]
