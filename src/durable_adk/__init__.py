@@ -31,6 +31,8 @@ if typing.TYPE_CHECKING:
     from durable_adk.app.outcome import StreamEvent as StreamEvent
     from durable_adk.app.outcome import ToolCall as ToolCall
     from durable_adk.app.outcome import Wait as Wait
+    from durable_adk.app.replay import ReplayDifference as ReplayDifference
+    from durable_adk.app.replay import ReplayReport as ReplayReport
     from durable_adk.app.runner import DurableRunner as DurableRunner
     from durable_adk.app.session_source import DurableSessionService as DurableSessionService
     from durable_adk.app.tools import durable_tool as durable_tool
@@ -82,7 +84,9 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "Page",
+    "ReplayDifference",
     "ReplayMismatch",
+    "ReplayReport",
     "SessionBusy",
     "SessionFork",
     "SessionImport",
@@ -116,6 +120,7 @@ _MODULES = {
         "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionFork SessionImport SessionInfo"
         " SessionNode StreamEvent ToolCall Wait"
     ),
+    "app.replay": "ReplayDifference ReplayReport",
     "app.runner": "DurableRunner",
     "app.session_source": "DurableSessionService",
     "app.tools": "durable_tool",

@@ -6,6 +6,7 @@ goes on after a rollback; what cannot is not refused.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -125,7 +126,7 @@ def graph(*names: str, last: str = "", insert: str = "") -> Build:
             return FunctionNode(func=func, name=name, rerun_on_resume=func is ask)
 
         row = [START, *(made(name) for name in names)]
-        return Workflow(name="flow", edges=list(zip(row, row[1:], strict=False)))
+        return Workflow(name="flow", edges=list(itertools.pairwise(row)))
 
     return build
 

@@ -7,6 +7,7 @@ from typing import Any
 from durable_adk.app import checks, show
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import ExecutionRecord, Outcome, Page, Wait
+from durable_adk.app.replay import ReplayReport, report_of
 from durable_adk.app.waiting import page_of_waits
 from durable_adk.engine import answers
 from durable_adk.engine.reads import shown_steps
@@ -120,6 +121,39 @@ class Executions:
         checked = checked_id("execution_id", execution_id)
         opened = await self._lifecycle.opened()
         return await events_of(opened, await opened.engine.get(checked))
+
+    async def replay(self, execution_id: str) -> ReplayReport:
+        """Whether this App's code still fits a recorded execution, whatever its status.
+
+        For before a deploy, and to see why an execution is stuck. The execution is walked from its
+        message over its records: no model, tool, leaf node or ``step()`` body runs, nothing is
+        written, and no lease is taken, so that it may run elsewhere meanwhile. As on every later
+        attempt workflows, nodes that ran others, plugins and callbacks do run.
+
+        Raises:
+            NotFound: there is no such execution.
+            ConfigError: there is no root agent.
+            Unavailable: MongoDB does not answer.
+        """
+        checked = checked_id("execution_id", execution_id)
+        opened = await self._lifecycle.opened_to_run()
+        return report_of(await opened.engine.replay(checked))
+
+    async def replay_all(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ReplayReport]:
+        """``replay`` for each execution of a page of ``list``, one after the other."""
+        found = await self.list(
+            user_id=user_id, session_id=session_id, status=status, limit=limit, cursor=cursor
+        )
+        reports = [await self.replay(record.id) for record in found]
+        return Page(tuple(reports), found.cursor)
 
     async def export(self, execution_id: str) -> Any:
         """Reserved."""

@@ -39,6 +39,10 @@ class HandOut:
         """The first entry that nobody asked for, or None."""
         return next((entry for entry in self._order if not entry.asked_at), None)
 
+    def left(self) -> list[Entry]:
+        """Entries that nobody asked for, in order."""
+        return [entry for entry in self._order if not entry.asked_at]
+
     async def turn_of(self, entry: Entry) -> None:
         """Wait until an entry may be handed out; when this returns, it is.
 

@@ -21,6 +21,7 @@ from durable_adk.engine.keeper import Keeper
 from durable_adk.engine.ports import Clock, Faults, NoFaults, Store
 from durable_adk.engine.program import Program, Sink
 from durable_adk.engine.recovery import AT_ONCE, Recovery
+from durable_adk.engine.replaying import Replay, replay
 from durable_adk.engine.requests import Request, busy, is_same
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
@@ -286,6 +287,20 @@ class Engine(Catalog):
     async def recover(self, limit: int = 100) -> tuple[Execution, ...]:
         """Go on with up to ``limit`` executions that are due, each to its next stop: one pass."""
         return await self._opened().recovery.once(_at_least_one("limit", limit))
+
+    async def replay(self, execution_id: str) -> Replay:
+        """Walk an execution over its records with this program; see ``engine.replaying``.
+
+        Raises: ConfigError, NotFound: no such id.
+        """
+        self._opened()
+        return await replay(
+            await self.get(execution_id),
+            store=self.store,
+            program=self._program,
+            clock=self._clock,
+            settings=self.settings,
+        )
 
     def worker(self, *, concurrency: int = AT_ONCE) -> Worker:
         """What keeps doing it: ``await worker.run()`` until ``worker.stop()``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from durable_adk.engine import ends, mismatch
 from durable_adk.engine.activities import Recorded
@@ -28,6 +28,8 @@ from durable_adk.model.activity import Kind, Payload
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StoredError
 from durable_adk.model.position import ROOT, Position, node_segment
 from durable_adk.model.wait import AnsweredWait
+
+T = TypeVar("T")
 
 
 class RunCancelled(Exception):
@@ -244,7 +246,7 @@ class _Run:
         late = TimeoutError(f"the run over the records took more than {longest_s} s")
         timer = loop.call_later(longest_s, attempt.stop, late)
         try:
-            return await _until_ended(attempt, running)
+            return await until_ended(attempt, running)
         finally:
             timer.cancel()
 
@@ -252,7 +254,7 @@ class _Run:
         if self._stopped is not None:
             attempt.stop(self._stopped)
             raise self._stopped
-        return await _until_ended(attempt, self._play(attempt, history))
+        return await until_ended(attempt, self._play(attempt, history))
 
     async def _play(self, attempt: Attempt, history: History) -> Quiet:
         play = self._program.begin(attempt, history)
@@ -320,7 +322,7 @@ class _Run:
         return seen
 
 
-async def _until_ended(attempt: Attempt, running: Coroutine[Any, Any, Quiet]) -> Quiet:
+async def until_ended(attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
     """Run in a task that the attempt can cancel. Raises: what ended it."""
     task = asyncio.get_running_loop().create_task(running)
     attempt.ending.bind(task)
@@ -339,7 +341,7 @@ async def _until_ended(attempt: Attempt, running: Coroutine[Any, Any, Quiet]) ->
     return task.result()
 
 
-async def _ended(task: asyncio.Task[Quiet], attempt: Attempt) -> None:
+async def _ended(task: asyncio.Task[Any], attempt: Attempt) -> None:
     """Wait for the end of the run; when this process lets go, end it first."""
     try:
         await asyncio.wait({task})

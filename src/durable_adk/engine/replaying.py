@@ -1,0 +1,319 @@
+"""Does today's code still fit a recorded execution? A walk over its records that changes nothing.
+
+No lease is taken, nothing is written, and no model, tool, leaf node or ``step()`` body runs. As in
+any walk orchestrators (workflows, agents, nodes that ran others) and hooks do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from durable_adk.engine import ends, mismatch
+from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed
+from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.closing import ClosingAttempt, NothingNew
+from durable_adk.engine.handout import PATIENCE_S
+from durable_adk.engine.ports import Clock, NoFaults, Store
+from durable_adk.engine.program import Play, Program, Quiet
+from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.recent import history_for
+from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.settle import until_ended
+from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
+from durable_adk.model.execution import Execution, Status, StepDocument
+from durable_adk.model.position import Position, is_under
+from durable_adk.model.wait import AnsweredWait, WaitRequest
+
+IDLE_ROUNDS = 2
+"""How often nothing must have moved, ``PATIENCE_S`` apart, before a run has come to the end of the
+record; where records are left that nobody has asked for, ``IDLE_ROUNDS_AT_MOST``."""
+IDLE_ROUNDS_AT_MOST = 40
+READS = 3
+"""Of an execution that is running: a read may meet a late record and miss an earlier one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What came of it.
+
+    Attributes:
+        matched, recorded: How many recorded calls were asked for, and how many could be.
+        difference: The first one, or None.
+        error: What else ended the walk before its end, or None.
+        warnings: Recorded model responses that are used for other prompts.
+    """
+
+    execution: Execution
+    matched: int = 0
+    recorded: int = 0
+    difference: ReplayMismatch | None = None
+    error: Exception | None = None
+    warnings: tuple[ReplayMismatch, ...] = ()
+
+
+async def replay(
+    execution: Execution,
+    *,
+    store: Store,
+    program: Program,
+    clock: Clock,
+    settings: EngineSettings,
+) -> Replay:
+    """Walk a recorded execution, whatever its status, over its records with this program.
+
+    Raises:
+        Unavailable: MongoDB does not answer.
+    """
+    walk = dataclasses.replace(settings, mode="walk")
+    try:
+        past = await _load(store, execution)
+        history = await history_for(store, execution, max_turns=settings.max_turns)
+    except CorruptHistory as error:
+        return Replay(execution=execution, error=error)
+    attempt = CheckingAttempt(
+        # One more than recorded: what was waited for in recorded attempts is not waited for again.
+        dataclasses.replace(execution, attempt=execution.attempt + 1),
+        past.recorded,
+        store=store,
+        permit=_NoLease(),
+        clock=clock,
+        settings=walk,
+        faults=NoFaults(),
+    )
+    found: Exception | None = None
+    try:
+        play = program.begin(attempt, history)
+        await until_ended(attempt, _walk(attempt, play, past, store))
+    except ConfigError as error:  # the code, or ADK, is refused as it is now
+        found = error
+    except NothingNew:
+        pass
+    except Exception as error:  # whatever hooks raise
+        found = None if past.is_at_open_step(attempt) and not _decides(error) else error
+    finally:
+        attempt.close()
+    if found is None:
+        found = attempt.passed_over()
+    is_mismatch = isinstance(found, ReplayMismatch)
+    return Replay(
+        execution=execution,
+        matched=len(attempt.matched),
+        recorded=past.size(),
+        difference=mismatch.with_versions(found, execution, settings) if is_mismatch else None,
+        error=None if is_mismatch else found,
+        warnings=tuple(attempt.warnings),
+    )
+
+
+def _decides(error: Exception) -> bool:
+    """Whether it is no failure that the history may have ended with, too."""
+    return isinstance(ends.principal(error), ReplayMismatch | CorruptHistory)
+
+
+class _NoLease:
+    def may_start(self) -> bool:
+        return False
+
+
+class CheckingAttempt(ClosingAttempt):
+    """An attempt that hands out what is recorded, starts nothing, and keeps what it sees.
+
+    Attributes:
+        matched: Step and digest of the records that were asked for.
+        warnings: As in ``Replay``.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.matched: set[tuple[int, str]] = set()
+        self.warnings: list[ReplayMismatch] = []
+        self._not_entered: list[str] = []
+
+    def tolerate(self, found: ReplayMismatch) -> None:
+        self.warnings.append(found)
+
+    def passed_over(self) -> ReplayMismatch | None:
+        """The first record of the step being run that nobody asked for, though somebody could."""
+        for entry in self._hand_out.left():
+            path = entry.position.path
+            if not any(is_under(path, around) for around in self._not_entered):
+                return ReplayMismatch(
+                    entry.position.text, recorded=entry.record.name, asked="nothing"
+                )
+        return None
+
+    async def _replay(self, call: Call, entry: Entry) -> Replayed:
+        if entry.record.status is not RecordStatus.IN_DOUBT:
+            self.matched.add((self.step, entry.record.digest))
+        return await super()._replay(call, entry)
+
+    async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
+        if self._ran_others(call.position):
+            return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
+        self._not_entered.append(call.position.path)
+        await self._nothing_new()
+
+    def _ran_others(self, position: Position) -> bool:
+        """Whether a body is an orchestrator: it was interrupted by a wait inside it, or is a node
+        below which calls are recorded."""
+        if self.records.committed:
+            return True  # ``admit`` lets nothing else pass
+        return position.kind is Kind.NODE and any(
+            entry.position.path != position.path
+            and is_under(entry.position.path, position.path)
+            and entry.position.kind in (Kind.MODEL, Kind.TOOL, Kind.NODE)
+            for entry in self.records.in_order()
+        )
+
+    async def record(
+        self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
+    ) -> Record:
+        if self.records.committed:  # refused as in any walk
+            return await super().record(ticket, status, body, durable=durable)
+        await self._nothing_new()
+
+    async def cancelled(self, ticket: Dispatched) -> None:
+        ticket.settled = True
+
+    def note(self, position: Position, body: Payload) -> None:
+        pass
+
+    async def _nothing_new(self) -> NoReturn:
+        idle, moves = 0, self._hand_out.moves
+        while idle < (IDLE_ROUNDS_AT_MOST if self.unserved() else IDLE_ROUNDS):
+            await asyncio.sleep(PATIENCE_S)
+            idle, moves = (idle + 1 if self._hand_out.moves == moves else 0), self._hand_out.moves
+        await self.halt(NothingNew())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Past:
+    """What is walked: committed steps, perhaps one that is not, and how it went on or ended.
+
+    Attributes:
+        open_step: The step whose program did not run to its quiet end, or None.
+        asks: The open frontier's step and waits, or None.
+    """
+
+    execution: Execution
+    recorded: Recorded
+    steps: tuple[StepDocument, ...]
+    open_step: int | None
+    asks: tuple[int, tuple[WaitRequest, ...]] | None
+
+    def is_at_open_step(self, attempt: Attempt) -> bool:
+        return attempt.step == self.open_step
+
+    def size(self) -> int:
+        numbers = [step.step for step in self.steps]
+        if self.open_step is not None:
+            numbers.append(self.open_step)
+        return sum(len(self.recorded.step(number).to_hand_out()) for number in numbers)
+
+    async def waits_of(self, step: int, store: Store) -> tuple[AnsweredWait, ...]:
+        run, _execution_id = self.execution.answers_of(step)
+        waits = await store.load_waits(run, step=step)
+        if not waits:
+            raise CorruptHistory(f"step {step}", "its answers are missing", "Restore them.")
+        return waits
+
+
+async def _load(store: Store, execution: Execution) -> _Past:
+    for reads_left in range(READS if execution.status is Status.RUNNING else 1, 0, -1):
+        try:
+            return await _loaded(store, execution)
+        except CorruptHistory:
+            if reads_left == 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _loaded(store: Store, execution: Execution) -> _Past:
+    steps = await committed_steps(store, execution)
+    records: Sequence[Record] = await store.load_records(
+        execution.run, from_step=1, parents=execution.parents
+    )
+    frontier, open_step = execution.frontier, execution.step
+    asks = None
+    if frontier is not None and steps and steps[-1].step == frontier.step:
+        asks, open_step = (frontier.step, frontier.waits), frontier.step + 1
+    is_closed = execution.status in (Status.FAILED, Status.CANCELLED)
+    if is_closed and steps:  # what ended the last step is in no record
+        last = steps[-1]
+        if len(steps) > 1 and not await store.load_waits(
+            execution.answers_of(last.step - 1)[0], step=last.step - 1
+        ):
+            last = steps[-2]  # nobody had answered: it is not known what it had asked
+        named, open_step = frozenset(last.records), last.step
+        steps = tuple(step for step in steps if step.step < open_step)
+        records = [r for r in records if r.step < open_step or r.slot in named]
+    elif execution.status is Status.COMPLETED:
+        open_step = execution.step + 1
+    return _Past(
+        execution=execution,
+        recorded=Recorded(
+            open_step=open_step, records=records, steps=steps, voided=execution.voided
+        ),
+        steps=steps,
+        open_step=None if asks or execution.status is Status.COMPLETED else open_step,
+        asks=asks,
+    )
+
+
+async def _walk(attempt: CheckingAttempt, play: Play, past: _Past, store: Store) -> Quiet | None:
+    try:
+        answered: tuple[AnsweredWait, ...] = ()
+        for document in past.steps:
+            answered = await _committed(attempt, play, past, document, answered, store)
+        if past.open_step is None:
+            return None
+        attempt.open_step(past.open_step)
+        return await play.run_step(past.open_step, answered, _shared(attempt))
+    finally:
+        await play.aclose()
+
+
+async def _committed(
+    attempt: CheckingAttempt,
+    play: Play,
+    past: _Past,
+    document: StepDocument,
+    answered: tuple[AnsweredWait, ...],
+    store: Store,
+) -> tuple[AnsweredWait, ...]:
+    step = document.step
+    is_end = past.execution.status is Status.COMPLETED and step == past.execution.step
+    following: tuple[AnsweredWait, ...] = ()
+    waits: tuple[WaitRequest, ...] = ()
+    if past.asks is not None and past.asks[0] == step:
+        waits = past.asks[1]
+    elif not is_end:
+        following = await past.waits_of(step, store)
+        waits = tuple(one.wait for one in following)
+    attempt.open_step(step, [wait.operation_path for wait in waits])
+    try:
+        quiet = await play.run_step(step, answered, _shared(attempt))
+    except Exception:
+        play.check(document)
+        raise
+    attempt.check_walked()
+    play.check(document)
+    mismatch.check_frontier(quiet.waits, waits)
+    if is_end and quiet.result != past.execution.result:
+        raise ReplayMismatch(
+            f"the end of step {step}",
+            recorded=f"the result {past.execution.result}",
+            asked=f"the result {quiet.result}",
+        )
+    return following
+
+
+def _shared(attempt: CheckingAttempt) -> dict[str, Payload]:
+    """What the step saw of shared state, as recorded."""
+    shared = attempt.records.shared
+    return ends.shared_from(shared.body) if shared is not None else {}
