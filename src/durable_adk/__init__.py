@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
     from durable_adk.app.outcome import ExecutionRecord as ExecutionRecord
     from durable_adk.app.outcome import Outcome as Outcome
     from durable_adk.app.outcome import Page as Page
+    from durable_adk.app.outcome import Pruned as Pruned
     from durable_adk.app.outcome import SessionFork as SessionFork
     from durable_adk.app.outcome import SessionImport as SessionImport
     from durable_adk.app.outcome import SessionInfo as SessionInfo
@@ -84,6 +85,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "Page",
+    "Pruned",
     "ReplayDifference",
     "ReplayMismatch",
     "ReplayReport",
@@ -117,8 +119,8 @@ _MODULES = {
     "app.app": "App",
     "app.artifacts": "MongoArtifactService",
     "app.outcome": (
-        "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page SessionFork SessionImport SessionInfo"
-        " SessionNode StreamEvent ToolCall Wait"
+        "AnswerReceipt ErrorInfo ExecutionRecord Outcome Page Pruned SessionFork SessionImport"
+        " SessionInfo SessionNode StreamEvent ToolCall Wait"
     ),
     "app.replay": "ReplayDifference ReplayReport",
     "app.runner": "DurableRunner",

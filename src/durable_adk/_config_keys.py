@@ -119,6 +119,22 @@ def duration_ms(value: object) -> int:
     return round(amount)
 
 
+_MOST_DAYS = 36_525
+_DAY_MS = 24 * 3_600_000
+
+
+def retention_age(value: object) -> int:
+    """Milliseconds of a duration that may also be in days (``90d``): from 1h to 100 years."""
+    rule = "expected text with a unit (12h, 90d) or seconds"
+    days = re.fullmatch(r"\s*([0-9]{1,6})\s*d\s*", value) if isinstance(value, str) else None
+    if days is None and not isinstance(value, str | int | float):
+        raise Refused(f"{rule}, got {named(value)}")
+    amount = duration_ms(value) if days is None else int(days[1]) * _DAY_MS
+    if not _UNITS_MS["h"] <= amount <= _MOST_DAYS * _DAY_MS:
+        raise Refused(f"{value!r} is not between 1h and {_MOST_DAYS}d")
+    return amount
+
+
 def _at_least(low_ms: int, rule: str) -> Parse:
     def parse(value: object) -> int:
         amount = duration_ms(value)
@@ -253,8 +269,8 @@ KEYS: Mapping[str, tuple[str, Parse]] = {
     "payload.max": ("payload_max", _bytes(MIN_SPILL, MAX_PAYLOAD, "1KB and 1024MB", off=True)),
     "encryption.keys": ("encryption_keys", _keys),
     "encryption.read_plain": ("read_plain", _switch),
-    "retention.turns": ("", _not_yet),
-    "retention.age": ("", _not_yet),
+    "retention.turns": ("retention_turns", _count(1)),
+    "retention.age": ("retention_age_ms", retention_age),
     "shutdown.grace": ("grace_s", _seconds(0, "")),
 }
 """Every key but ``tools.<name>``: the field it fills, and what its value may be."""

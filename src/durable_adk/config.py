@@ -41,6 +41,10 @@ Settings, with their defaults; "-" is none:
     encryption.keys                -            Key id: 32 bytes in base64, usually ${NAME}. The
                                                 first one encrypts, every one decrypts.
     encryption.read_plain          true         false: content that is not encrypted is refused.
+    retention.turns                -            A worker removes finished turns of a session but
+                                                for the newest so many; 1 at least.
+    retention.age                  -            And those that ended so long ago; 1h at least.
+                                                Without both nothing is ever removed.
     tools.<name>.on_unknown_outcome  rerun      rerun, fail or ask, when a process died in the tool.
     tools.<name>.expires_after     -            For so long its confirmation, or the answer of a
                                                 tool that runs long, is waited for.
@@ -48,7 +52,7 @@ Settings, with their defaults; "-" is none:
                                                 needs one; its confirmation is denied.
     shutdown.grace                 10s          For so long close() lets attempts go on.
 
-Reserved, and refused until they are built: record_requests, retention.turns, retention.age.
+Reserved, and refused until it is built: record_requests.
 """
 
 from __future__ import annotations
@@ -94,6 +98,7 @@ class Settings:
         max_turns: How many finished turns an attempt loads; None for all.
         redact: Names of fields whose values people are not shown.
         compress_above: Characters above which a payload is compressed; None for never.
+        retention_turns, retention_age_ms: What a worker leaves of sessions; None: everything.
         spill_above: Bytes above which a payload is stored in chunks.
         payload_max: Bytes above which a value is refused; None for never.
         encryption_keys: 32 bytes each, by id; the first one encrypts. Not in ``repr``.
@@ -124,6 +129,8 @@ class Settings:
     max_turns: int | None = None
     redact: frozenset[str] = frozenset()
     compress_above: int | None = 2_048
+    retention_turns: int | None = None
+    retention_age_ms: int | None = None
     spill_above: int = 1_048_576
     payload_max: int | None = 64 * 1_048_576
     encryption_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)

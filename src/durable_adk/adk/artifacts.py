@@ -79,9 +79,10 @@ def versions_before(history: History, events: Iterable[tuple[int, Event]]) -> Ve
     """
     record = history.session
     own = [turn for turn in history.turns if turn.execution.turn > record.base]
+    retained = record.retained if record.floor >= record.base else None
     if record.lineage and not own:
-        return Versions.read(record.artifacts)
-    known, after = None, -1
+        return Versions.read(record.artifacts if not retained else retained.artifacts)
+    known, after = (retained.artifacts, record.floor) if retained else (None, -1)
     for turn in own:
         if turn.steps and turn.steps[-1].artifacts is not None:
             known, after = turn.steps[-1].artifacts, turn.execution.turn

@@ -252,7 +252,7 @@ class AdkPlay:
 def open_session(history: History, app_name: str) -> tuple[Session, artifacts.Versions]:
     """The session as it was before the execution, and the newest versions of its artifacts."""
     record = history.session
-    state: dict[str, Any] = codec.decode(record.state) if record.state else {}
+    state: dict[str, Any] = codec.decode(record.first_state) if record.first_state else {}
     events: list[tuple[int, Event]] = []
     for turn in history.turns:
         for step in turn.steps:

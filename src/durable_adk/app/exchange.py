@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from durable_adk.app.lifecycle import Lifecycle
 from durable_adk.app.past import find
-from durable_adk.errors import ConfigError, CorruptHistory, InputConflict
+from durable_adk.errors import ConfigError, CorruptHistory, InputConflict, Unavailable
 from durable_adk.model.codec import decode, encode
 from durable_adk.model.exchange import PortableSession, PortableTurn, stored_turns
 from durable_adk.model.execution import Imported, SessionRecord, Status, StoredError, Turn
@@ -31,7 +31,8 @@ async def export(lifecycle: Lifecycle, user_id: str, session_id: str) -> AsyncIt
     store, key = opened.store, record.key
     latest = await store.latest_execution(key)
     is_open = latest is not None and latest.is_active
-    count = record.base if latest is None else latest.turn - is_open
+    last = record.ground if latest is None else latest.turn - is_open
+    floor = record.floor
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -39,24 +40,31 @@ async def export(lifecycle: Lifecycle, user_id: str, session_id: str) -> AsyncIt
         "user_id": record.user_id,
         "session_id": record.session_id,
         "created_at": int(record.created_at),  # a driver's own class
-        "turns": count,
+        "turns": last - floor,
         "open": latest.execution_id if latest is not None and is_open else None,
-        "state": _decoded(record.state),
+        "state": _decoded(record.first_state),
+        "removed": floor,
     }
     yield encode(header, where="session")
-    for first in range(1, count + 1, _TURNS_AT_ONCE):
-        size = min(_TURNS_AT_ONCE, count + 1 - first)
+    for first in range(floor + 1, last + 1, _TURNS_AT_ONCE):
+        size = min(_TURNS_AT_ONCE, last + 1 - first)
         history = await store.load_history(key, before=first + size, max_turns=size)
+        if history.session.floor != floor:
+            raise Unavailable(
+                f"session {session_id!r} of user {user_id!r}",
+                "turns of it were removed by retention while it was exported",
+                "Export it again.",
+            )
         for turn in history.turns:
-            yield _line(turn)
+            yield _line(turn, turn.execution.turn - floor)
 
 
-def _line(turn: Turn) -> str:
+def _line(turn: Turn, number: int) -> str:
     execution, last = turn.execution, turn.steps[-1]
     events = import_module("durable_adk.adk.exchange").portable_events(execution, turn.steps)
     return encode(
         {
-            "turn": execution.turn,
+            "turn": number,
             "execution_id": execution.execution_id,
             "invocation_id": execution.invocation_id,
             "status": execution.status.value,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from durable_adk.app import checks, show
+from durable_adk.app import checks, retaining, show
 from durable_adk.app.building import Building
 from durable_adk.app.lifecycle import Lifecycle, Opened
-from durable_adk.app.outcome import AnswerReceipt, ExecutionRecord, Outcome
+from durable_adk.app.outcome import AnswerReceipt, ExecutionRecord, Outcome, Pruned
 from durable_adk.app.reads import Executions, Waits, events_of
 from durable_adk.app.sessions import Sessions
 from durable_adk.app.work import AppWorker
@@ -110,6 +110,16 @@ class Operating(Building):
         opened = await self._lifecycle.opened_to_run()
         executions = await opened.engine.recover(limit)
         return tuple([await self._outcome(opened, execution) for execution in executions])
+
+    async def retain(self) -> Pruned:
+        """Look once at every session, and remove what ``retention`` in ``agent.yaml`` says, as
+        ``sessions.prune`` does. A worker does it by itself. Needs no root agent.
+
+        Raises:
+            ConfigError: neither ``retention.turns`` nor ``retention.age`` is set.
+        """
+        self._lifecycle.check_enabled()
+        return await retaining.retain(self._lifecycle)
 
     def worker(self) -> AppWorker:
         """A worker of this App: ``await app.worker().run()`` keeps recovering until stopped."""

@@ -267,6 +267,24 @@ class SessionImport:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a look at sessions for retention did.
+
+    Attributes:
+        sessions: How many were looked at.
+        removed: Turns that are gone now.
+        expiring: Turns that are marked: a look an hour after the mark removes them.
+    """
+
+    sessions: int
+    removed: int
+    expiring: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(jsonable(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Some items, and where the next page begins (None: there is none)."""

@@ -102,13 +102,13 @@ async def load_past(
     shared, _stamp = await store.load_scopes(lifecycle.tenant, record.user_id)
     latest = await store.latest_execution(key)
     steps: Sequence[StepDocument] = ()
-    before, pending, updated_at = record.base + 1, None, record.created_at
+    before, pending, updated_at = record.ground + 1, None, record.created_at
     if latest is not None:
         before = latest.turn if latest.is_active else latest.turn + 1
         moments = (latest.created_at, latest.ended_at or 0, latest.waiting_since or 0)
         updated_at = max(updated_at, *moments)
-    elif record.next is not None:
-        pending = record.next.execution_id
+    elif record.awaited is not None:
+        pending = record.awaited.execution_id
     if latest is not None and latest.is_active:
         steps = await shown_steps(store, latest)
     history = await recent.newest_turns(
@@ -167,7 +167,7 @@ async def infos_of(
 ) -> dict[SessionKey, SessionInfo]:
     """Whole sessions as they are listed, by key; one more read for the forks among them."""
     whole = [one for one in records if one.imported is None or one.imported.is_whole]
-    following = {r.key: r.next for r in whole if r.next is not None}
+    following = {r.key: r.awaited for r in whole if r.awaited is not None}
     keys = [one.key for one in following.values()]
     there = await opened.store.existing_executions(keys)
     pending = {key: one.execution_id for key, one in following.items() if one.key not in there}
@@ -180,7 +180,7 @@ _Steps = Sequence[tuple[Execution, Sequence[StepDocument]]]
 def _state_after(session: SessionRecord, turns: _Steps) -> dict[str, Any]:
     """The session's own state after these turns, its newest ones."""
     states = [step.state for _execution, steps in turns for step in steps if step.state is not None]
-    payload = states[-1] if states else session.state
+    payload = states[-1] if states else session.first_state
     return decode(payload) if payload else {}
 
 

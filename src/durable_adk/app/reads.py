@@ -46,7 +46,7 @@ class Executions:
         except NotFound:
             key = execution_key(self._lifecycle.tenant, checked)
             session = await opened.store.session_awaiting(key)
-            if session is None:
+            if session is None or session.awaited is None:
                 raise
             return show.pending_record(session, checked)
         return show.record_of(execution, usage=show.usage_of(await events_of(opened, execution)))

@@ -101,7 +101,7 @@ async def _turn(opened: Opened, source: SessionRecord, target: str) -> Execution
     if found is not None:
         return found
     latest = await engine.store.latest_execution(source.key)
-    before = source.base + 1 if latest is None else latest.turn
+    before = source.ground + 1 if latest is None else latest.turn
     history = await engine.store.load_history(source.key, before=before, max_turns=None)
     for turn in history.turns:
         if any(e.id == target for e in opened.program.decode_events(turn.execution, turn.steps)):

@@ -94,7 +94,7 @@ class RunnerCall:
             if session is None:
                 self._refuse_state()
                 raise runner_base.session_not_found(self.session_id)
-            before = session.base + 1
+            before = session.ground + 1
             latest = await _begun_inside(opened, session)
         try:
             found = await answers_to(opened.store, latest, self.session_id, responses)
@@ -139,7 +139,7 @@ class RunnerCall:
 
     async def _next_id(self, opened: Opened, session: SessionRecord | None) -> str:
         """The id of a new execution: a fork of whole turns has settled that of its first one."""
-        following = None if session is None else session.next
+        following = None if session is None else session.awaited
         if following is None or following.made is not None:
             return str(uuid.uuid4())
         self._is_first = await opened.store.latest_execution(self._key) is None
@@ -256,6 +256,6 @@ class RunnerCall:
 
 async def _begun_inside(opened: Opened, session: SessionRecord) -> Execution | None:
     """The first execution of a fork that was made inside another one; else None."""
-    if session.next is None or session.next.made is None:
+    if session.awaited is None or session.awaited.made is None:
         return None
-    return await opened.engine.get(session.next.execution_id)
+    return await opened.engine.get(session.awaited.execution_id)

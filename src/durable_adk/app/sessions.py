@@ -5,14 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from durable_adk.app import checks, deleting, exchange, forking, sources
+from durable_adk.app import checks, deleting, exchange, forking, retaining, sources
 from durable_adk.app.lifecycle import Lifecycle
 from durable_adk.app.outcome import (
     ExecutionRecord,
     Page,
+    Pruned,
     SessionFork,
     SessionImport,
     SessionInfo,
@@ -162,6 +163,36 @@ class Sessions:
             SessionBusy: an execution of one is running; those before it are removed.
         """
         return await deleting.delete_user(self._lifecycle, user_id)
+
+    async def prune(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        turns: int | None = None,
+        age: timedelta | str | float | None = None,
+    ) -> Pruned:
+        """Remove the oldest finished turns of a session. What is left goes on as before: the state,
+        the number of the next turn, and to the model the turns that are left.
+
+        They are marked first; a call that comes an hour later (or a worker, or ``retain``)
+        removes them. Never while an execution of the session is active, and never a turn that a
+        fork stands on. A removed turn's execution is ``NotFound``, and its ``execution_id`` begins
+        a new execution. Artifacts, ``user:`` and ``app:`` state stay.
+
+        Args:
+            user_id: Whose.
+            session_id: Which.
+            turns: All but the newest so many go.
+            age: Those go that ended so long ago: a ``timedelta``, seconds, or text (``90d``). With
+                both, a turn goes when either says so. With neither, as ``agent.yaml`` says.
+
+        Raises:
+            NotFound: the user has no such session.
+            ConfigError: an argument is malformed, or nothing says what should go.
+            CorruptHistory: a turn is missing that was not removed so; nothing more is removed.
+        """
+        return await retaining.prune(self._lifecycle, user_id, session_id, turns=turns, age=age)
 
     async def fork(
         self,

@@ -21,6 +21,7 @@ from durable_adk.engine.cuts import (
     at_record,
     at_sleep,
 )
+from durable_adk.engine.floors import check_kept, has_its_turns
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.settled import told_in
@@ -46,6 +47,7 @@ from durable_adk.model.identity import (
     session_key,
 )
 from durable_adk.model.position import split_activity_id
+from durable_adk.model.retention import Retained
 from durable_adk.model.wait import Frontier, WaitKind, frontier_id
 
 ArtifactsAt = Callable[
@@ -82,20 +84,22 @@ class Forking:
             ConfigError: the cut lies in another session, in what is not finished, or not answered.
             InputConflict: the session id is taken by something else.
         """
-        record = await self.session(source, shown)
-        key = session_key(self._tenant, record.user_id, session_id)
         digest = cut.digest(source)
-        made = await self._store.get_session(key)
-        if made is None:
-            new = await self._cut(record, cut)
-            made = await self._insert(new, key, session_id, digest)
+        made = None
+        while made is None:
+            record = await self.session(source, shown)
+            key = session_key(self._tenant, record.user_id, session_id)
+            made = await self._store.get_session(key)
+            if made is None:
+                new = await self._cut(record, cut)
+                made = await self._insert(new, key, session_id, digest)
         if made.cut != digest:
             raise InputConflict(
                 f"session {session_id!r}",
                 "is there already, and is no fork at this cut",
                 "Use another idempotency_key.",
             )
-        if made.next is not None and made.next.made is not None:
+        if made.awaited is not None and made.awaited.made is not None:
             await self.first_execution(made)
         return made
 
@@ -109,7 +113,8 @@ class Forking:
 
     async def _insert(
         self, new: SessionRecord, key: SessionKey, session_id: str, digest: str
-    ) -> SessionRecord:
+    ) -> SessionRecord | None:
+        """Insert a fork. Returns: what is stored; None if a turn of its past is gone by now."""
         execution_id = f"{FORKS}{uuid.uuid4()}"
         made = None if new.next is None else new.next.made
         if made is not None and made.frontier is not None:
@@ -133,13 +138,23 @@ class Forking:
             next=following,
             cut=digest,
             artifacts=new.artifacts,
+            retained=Retained(
+                floor=new.floor, state=new.retained.state, artifacts=new.retained.artifacts
+            ),
         )
         stored = await self._store.create_session(record)
         is_mine = stored is not None
         if stored is None:  # a rival was faster
             stored = await self.session(key)
         await self._check_source(record, is_mine=is_mine)
-        return stored
+        if await has_its_turns(self._store, stored):
+            return stored
+        if is_mine:
+            await self._remove(stored)
+        return None
+
+    async def _remove(self, fork: SessionRecord) -> None:
+        await self._store.remove_session(fork.key, await self._store.runs_of(fork.key))
 
     async def _check_source(self, fork: SessionRecord, *, is_mine: bool) -> None:
         """Wait for the end of a deletion of the source that had begun.
@@ -159,7 +174,7 @@ class Forking:
                 break
             await asyncio.sleep(pause)
         if is_mine:
-            await self._store.remove_session(fork.key, await self._store.runs_of(fork.key))
+            await self._remove(fork)
         raise NotFound(f"session {source.session_id!r}", "was deleted")
 
     # ---------------------------------------------------------------- where to cut
@@ -172,7 +187,7 @@ class Forking:
             return await self._cut_inside(source, execution, inside[1], cut)
         if not cut.target:
             latest = await self._store.latest_execution(source.key)
-            upto = source.base if latest is None else latest.turn - latest.is_active
+            upto = source.ground if latest is None else latest.turn - latest.is_active
         else:
             execution = await self._own(source, cut.target)
             if cut.side == "after" and execution.is_active:
@@ -182,6 +197,7 @@ class Forking:
                     "Fork before it, or at one of its activities or waits.",
                 )
             upto = execution.turn - (cut.side == "before")
+        check_kept(source, upto, last=upto)
         return _fork_of(source, upto, await self._artifacts(source, upto), None)
 
     async def turn(self, source: SessionRecord, name: str) -> Execution | None:
@@ -232,7 +248,7 @@ class Forking:
         for turn in history.turns:
             if turn.execution.turn > source.base:
                 return turn.steps[-1].artifacts
-        return source.artifacts
+        return source.artifacts if upto > source.floor else source.retained.artifacts
 
     async def _cut_inside(
         self, source: SessionRecord, execution: Execution, digest: str, cut: Cut
@@ -253,6 +269,7 @@ class Forking:
         end = made.parents[-1]
         kept = [r for r in records if r.step == end.step and end.has(r)]
         upto = execution.turn - 1
+        check_kept(source, upto, last=execution.turn)
         artifacts = self._artifacts_at(
             await self._artifacts(source, upto),
             execution,
@@ -296,9 +313,9 @@ class Forking:
             NotFound: its first message has to come.
         """
         record = await self._store.session_awaiting(execution_key(self._tenant, execution_id))
-        if record is None or record.next is None:
+        if record is None or record.awaited is None:
             return None
-        if record.next.made is None:
+        if record.awaited.made is None:
             raise NotFound(
                 f"execution {execution_id!r}",
                 f"is pending: session {record.session_id!r}, a fork, has had no message",
@@ -364,6 +381,7 @@ def _fork_of(
         lineage=(*source.lineage, ancestor),
         next=None if made is None else NextExecution(key=made.source, execution_id="", made=made),
         artifacts=artifacts,
+        retained=source.retained,
     )
 
 

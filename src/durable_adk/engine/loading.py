@@ -41,11 +41,19 @@ class Past:
         Its owner may have died between the commit and that. What this attempt sees of shared
         state must not depend on it.
         """
-        history = await history_for(self._store, self.execution, max_turns=self._settings.max_turns)
+        history = await self._history()
+        while mark := history.session.retained.cutting:
+            # Retention looks for active executions after setting it, and missed this one: every
+            # attempt has to stand on the same turns.
+            await self._store.stop_cut(history.session.key, mark)
+            history = await self._history()
         for turn in history.turns[-1:]:
             if turn.execution.scopes_due:
                 await self._store.apply_scopes(turn.execution, turn.steps[-1])
         return history
+
+    async def _history(self) -> History:
+        return await history_for(self._store, self.execution, max_turns=self._settings.max_turns)
 
     def _to_leave(self) -> Frontier | None:
         """The frontier, unless it is one of timers: that stays until its step has another."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from durable_adk.engine.doubt_ports import DoubtStore
 from durable_adk.engine.read_ports import ReadStore
+from durable_adk.engine.retention_ports import RetentionStore
 from durable_adk.engine.session_ports import SessionStore
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import (
@@ -89,7 +90,7 @@ class KeeperLink(Protocol):
     async def close(self) -> None: ...
 
 
-class Store(ReadStore, SessionStore, DoubtStore, Protocol):
+class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
     """The only spokesman of the database. One implementation, three drivers."""
 
     needs_own_loop: bool

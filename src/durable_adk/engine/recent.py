@@ -93,12 +93,18 @@ async def newest_turns(
     """
     if wanted.is_all:
         return await store.load_history(key, before=before, max_turns=max_turns)
+    newest, retained = before, None
     turns: list[Turn] = []  # newest first
     times = list(after)
     size = 1
     while True:
         page = size if max_turns is None else min(size, max_turns - len(turns))
         history = await store.load_history(key, before=before, max_turns=page)
+        retained = retained or history.session.retained
+        if history.session.retained != retained:  # turns are being removed: begin again
+            return await newest_turns(
+                store, key, before=newest, wanted=wanted, max_turns=max_turns, after=after
+            )
         for turn in reversed(history.turns):
             if turns and wanted.is_met_by(times):
                 break

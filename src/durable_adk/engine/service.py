@@ -23,6 +23,7 @@ from durable_adk.engine.program import Program, Sink
 from durable_adk.engine.recovery import AT_ONCE, Recovery
 from durable_adk.engine.replaying import Replay, replay
 from durable_adk.engine.requests import Request, busy, is_same
+from durable_adk.engine.retention import Retention, policy_of
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
@@ -305,7 +306,14 @@ class Engine(Catalog):
     def worker(self, *, concurrency: int = AT_ONCE) -> Worker:
         """What keeps doing it: ``await worker.run()`` until ``worker.stop()``."""
         parts, at_once = self._opened(), _at_least_one("concurrency", concurrency)
-        return Worker(parts.attempts, parts.recovery, self.settings, concurrency=at_once)
+        policy = policy_of(self.settings)
+        return Worker(
+            parts.attempts,
+            parts.recovery,
+            self.settings,
+            concurrency=at_once,
+            retention=Retention(self.store, self.tenant, policy) if policy.is_set else None,
+        )
 
     # ------------------------------------------------------------ waiting
 

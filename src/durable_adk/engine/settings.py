@@ -27,6 +27,7 @@ class EngineSettings:
         max_turns: How many finished turns of a session are loaded; None for all.
         version: The agent version that is served here, or None.
         code: The versions that run here, as ``Execution.codes`` has them; empty: not recorded.
+        retention_turns, retention_age_ms: What a worker leaves of sessions; None: everything.
         poll_s: Seconds between two looks for work, and between the first looks at an execution
             that runs elsewhere.
         grace_s: Seconds that ``close`` lets attempts go on before it releases them.
@@ -42,6 +43,8 @@ class EngineSettings:
     max_turns: int | None = None
     version: str | None = None
     code: str = ""
+    retention_turns: int | None = None
+    retention_age_ms: int | None = None
     poll_s: float = 0.04
     grace_s: float = 10.0
 

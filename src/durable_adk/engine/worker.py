@@ -11,14 +11,21 @@ import contextlib
 import logging
 
 from durable_adk.engine.recovery import AT_ONCE, Recovery
+from durable_adk.engine.retention import Retention
 from durable_adk.engine.running import Attempts, Live
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import LeaseLost, Unavailable
+from durable_adk.errors import LeaseLost, Unavailable, WriteUnknown
 
 logger = logging.getLogger("durable_adk.engine")
 
 SCOPES_EVERY_S = 5.0
 """Shared state that a crash left unapplied is rare, and a session's next turn applies it too."""
+
+RETENTION_PAUSE_S = 5.0
+"""Between looks at some sessions, a few reads each."""
+
+RETENTION_EVERY_S = 600.0
+"""Between the end of all sessions and their beginning: what goes has waited for an hour."""
 
 LONGEST_PAUSE_S = 1.0
 """The longest pause between two looks while MongoDB does not answer."""
@@ -34,11 +41,13 @@ class Worker:
         settings: EngineSettings,
         *,
         concurrency: int = AT_ONCE,
+        retention: Retention | None = None,
     ) -> None:
         self._attempts = attempts
         self._recovery = recovery
         self._settings = settings
         self._concurrency = concurrency
+        self._retention = retention
         self._running: set[Live] = set()
         self._stop = asyncio.Event()
         attempts.when_closing(self.stop)
@@ -60,6 +69,8 @@ class Worker:
             async with asyncio.TaskGroup() as side:
                 side.create_task(self._poll())
                 side.create_task(self._sweep())
+                if self._retention is not None:
+                    side.create_task(self._retain(self._retention))
             await self._finish()
         except BaseExceptionGroup as group:
             if len(group.exceptions) == 1:
@@ -99,6 +110,16 @@ class Worker:
             except (Unavailable, LeaseLost) as error:
                 logger.warning("cannot apply shared state: %s", error)
             await self._sleep(SCOPES_EVERY_S)
+
+    async def _retain(self, retention: Retention) -> None:
+        while not self._stopped():
+            pause = RETENTION_PAUSE_S
+            try:
+                if not await retention.some_sessions():
+                    pause = RETENTION_EVERY_S
+            except (Unavailable, WriteUnknown) as error:
+                logger.warning("cannot remove old turns: %s", error)
+            await self._sleep(pause)
 
     def _stopped(self) -> bool:
         return self._stop.is_set() or self._attempts.closing

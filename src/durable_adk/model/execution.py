@@ -17,6 +17,7 @@ from durable_adk.model.identity import (
     SessionKey,
     Tenant,
 )
+from durable_adk.model.retention import WHOLE, Begins, Retained
 from durable_adk.model.wait import Frontier
 
 FAR = 2**53
@@ -324,7 +325,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
+class SessionRecord(Begins):
     """One document of the ``sessions`` collection.
 
     Attributes:
@@ -337,6 +338,7 @@ class SessionRecord:
         artifacts: Payload of ``{file name: newest version}`` at the cut, or None.
         is_going: It is being deleted.
         imported: What it was imported from, or None.
+        retained: What retention left of it.
     """
 
     key: SessionKey
@@ -351,6 +353,7 @@ class SessionRecord:
     artifacts: Payload | None = None
     is_going: bool = False
     imported: Imported | None = None
+    retained: Retained = WHOLE
 
     @property
     def base(self) -> int:

@@ -41,6 +41,10 @@ class Write(enum.Enum):
     RETRY = "a stuck execution is queued again"
     ARTIFACT = "a version of an artifact is there"
     DELETE = "a session and what belongs to it are gone"
+    EXPIRING = "the oldest turns of a session are marked, or not any more"
+    CUTTING = "somebody is about to move the floor of a session, or not any more"
+    CUT = "a session begins behind its oldest turns"
+    REMOVED = "something of the turns below a floor is gone"
 
 
 @dataclass(frozen=True, slots=True)

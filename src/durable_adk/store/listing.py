@@ -9,25 +9,30 @@ from durable_adk.store import filters
 from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
 from durable_adk.store.pages import page, place_in
+from durable_adk.store.retention_filters import NOT_GONE
 
 
 class Listing(Part):
     """Executions by key, session, status, due time and open waits."""
 
     async def get_execution(self, key: ExecutionKey) -> Execution | None:
-        found = await self._executions(f"execution {key}", filters.by_id(key), [], 1)
+        found = await self._executions(
+            f"execution {key}", {**filters.by_id(key), **NOT_GONE}, [], 1
+        )
         return found[0] if found else None
 
     async def latest_execution(self, key: SessionKey) -> Execution | None:
         """The session's last turn, active or not."""
-        found = await self._executions(f"session {key}", filters.of_session(key), [("turn", -1)], 1)
+        of_session = {**filters.of_session(key), **NOT_GONE}
+        found = await self._executions(f"session {key}", of_session, [("turn", -1)], 1)
         return found[0] if found else None
 
     async def list_executions(
         self, selection: Selection
     ) -> tuple[tuple[Execution, ...], str | None]:
         """Newest first, with the cursor of the next page."""
-        found = place_in(filters.executions_of(selection), "created_at", selection, descending=True)
+        wanted = {**filters.executions_of(selection), **NOT_GONE}
+        found = place_in(wanted, "created_at", selection, descending=True)
         sort = [("created_at", -1), ("_id", -1)]
         items = await self._executions("executions", found, sort, selection.limit + 1)
         return page(items, selection, lambda e: (e.created_at, e.key))

@@ -62,31 +62,43 @@ class Loading(Part):
             found = await core.find_one(session, SESSIONS, filters.by_id(key))
             if found is None:
                 raise CorruptHistory(f"session {key}", "is missing")
-            record = session_from(found, await core.texts(session, session_envelopes(found)))
-            if record.is_going:
-                raise Unavailable(
-                    f"session {record.session_id!r}", "is being deleted", "Use another session."
-                )
-            docs = await self._turns(session, record, before, max_turns)
-            _check_turns(record, docs, before, max_turns)
-            chains = await self._chains(session, docs)
-            bodies = await self._bodies(session, [step for one in chains for step in one])
-            envelopes = [
-                *(e for doc in docs for e in execution_envelopes(doc)),
-                *(e for one in chains for step in one for e in step_envelopes(step.doc)),
-                *(e for found in bodies.values() for e in found.values()),
-            ]
-            texts = await core.texts(session, envelopes)
-            turns = [
-                Turn(
-                    execution=execution_from(doc, texts),
-                    steps=tuple(step_from(one.doc, texts, bodies[one.key]) for one in chain),
-                )
-                for doc, chain in zip(docs, chains, strict=True)
-            ]
-            return History(session=record, turns=tuple(reversed(turns)))
+            try:
+                return await self._history(session, found, before, max_turns)
+            except CorruptHistory:  # or turns are removed that were this session's a moment ago
+                again = await core.find_one(session, SESSIONS, filters.by_id(key))
+                if again is None or (again.get("base") or {}) == (found.get("base") or {}):
+                    raise
+                return await self._history(session, again, before, max_turns)
 
         return await core.read(f"history of session {key}", once)
+
+    async def _history(
+        self, session: Session, found: Doc, before: int, max_turns: int | None
+    ) -> History:
+        core = self._core
+        record = session_from(found, await core.texts(session, session_envelopes(found)))
+        if record.is_going:
+            raise Unavailable(
+                f"session {record.session_id!r}", "is being deleted", "Use another session."
+            )
+        docs = await self._turns(session, record, before, max_turns)
+        _check_turns(record, docs, before, max_turns)
+        chains = await self._chains(session, docs)
+        bodies = await self._bodies(session, [step for one in chains for step in one])
+        envelopes = [
+            *(e for doc in docs for e in execution_envelopes(doc)),
+            *(e for one in chains for step in one for e in step_envelopes(step.doc)),
+            *(e for found in bodies.values() for e in found.values()),
+        ]
+        texts = await core.texts(session, envelopes)
+        turns = [
+            Turn(
+                execution=execution_from(doc, texts),
+                steps=tuple(step_from(one.doc, texts, bodies[one.key]) for one in chain),
+            )
+            for doc, chain in zip(docs, chains, strict=True)
+        ]
+        return History(session=record, turns=tuple(reversed(turns)))
 
     async def _turns(
         self, session: Session, record: SessionRecord, before: int, max_turns: int | None
@@ -248,10 +260,11 @@ class _Step:
 def stretches(record: SessionRecord) -> list[tuple[SessionKey, int, int | None]]:
     """Whose turns a session has, in order: the key, after which turn, up to which (None: on)."""
     found: list[tuple[SessionKey, int, int | None]] = []
-    after = 0
+    after = record.floor
     for ancestor in record.lineage:
-        found.append((ancestor.key, after, ancestor.upto))
-        after = ancestor.upto
+        if ancestor.upto > after:
+            found.append((ancestor.key, after, ancestor.upto))
+            after = ancestor.upto
     return [*found, (record.key, after, None)]
 
 
@@ -298,7 +311,8 @@ def _check_turns(
     record: SessionRecord, docs: Sequence[Doc], before: int, max_turns: int | None
 ) -> None:
     """Newest first and without a gap, down to the first turn or as many as were asked for."""
-    wanted = before - 1 if max_turns is None else min(max_turns, before - 1)
+    there = max(0, before - 1 - record.floor)
+    wanted = there if max_turns is None else min(max_turns, there)
     turns = [doc["turn"] for doc in docs]
     if turns != [before - 1 - n for n in range(wanted)]:
         missing = sorted(set(range(before - wanted, before)) - set(turns))

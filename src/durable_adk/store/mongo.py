@@ -23,6 +23,7 @@ from durable_adk.store.listing import Listing
 from durable_adk.store.loading import Loading
 from durable_adk.store.payloads import COMPRESS_ABOVE
 from durable_adk.store.recording import Recording
+from durable_adk.store.retaining import Retaining
 from durable_adk.store.scopes import Scopes
 from durable_adk.store.sealing import Sealing
 from durable_adk.store.turns import Turns
@@ -37,7 +38,17 @@ log = logging.getLogger("durable_adk.store")
 
 
 class MongoStore(
-    Importing, Leases, Loading, Recording, Doubting, Scopes, Listing, Deleting, Artifacts, Turns
+    Importing,
+    Leases,
+    Loading,
+    Recording,
+    Doubting,
+    Scopes,
+    Listing,
+    Deleting,
+    Artifacts,
+    Turns,
+    Retaining,
 ):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 

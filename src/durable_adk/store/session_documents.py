@@ -13,6 +13,7 @@ from durable_adk.model.execution import (
     SessionRecord,
 )
 from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
+from durable_adk.model.retention import Retained
 from durable_adk.store.documents import (
     SCHEMA_VERSION,
     Doc,
@@ -32,10 +33,14 @@ SESSION_PAYLOADS: Final = ("state", "artifacts")
 
 
 def session_fields(
-    session: SessionRecord, stored: Mapping[str, Envelope], frontier: Doc | None, nonce: str
+    session: SessionRecord,
+    stored: Mapping[str, Envelope],
+    frontier: Doc | None,
+    nonce: str,
+    base: Mapping[str, Envelope] | None = None,
 ) -> Doc:
     """Everything but the id and the time; ``stored`` has an envelope for each payload, ``frontier``
-    is what a fork is suspended on."""
+    is what a fork is suspended on, ``base`` has those of what it begins with instead of turns."""
     fields: Doc = {
         "v": SCHEMA_VERSION,
         "ns": session.tenant.namespace,
@@ -52,6 +57,8 @@ def session_fields(
         fields["next"] = _next_document(session.next, frontier)
     if session.cut:
         fields["cut"] = session.cut
+    if session.floor:
+        fields["base"] = {"upto": session.floor, "w": nonce, **(base or {})}
     return fields
 
 
@@ -76,12 +83,26 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
             imported=None
             if doc.get("import") is None
             else Imported(digest=doc["import"]["digest"], is_whole=doc["import"]["whole"]),
+            retained=_retained_from(doc, texts),
         )
 
 
 def session_envelopes(doc: Doc) -> Iterator[Envelope | None]:
     yield from (doc.get(field) for field in SESSION_PAYLOADS)
+    yield from ((doc.get("base") or {}).get(field) for field in SESSION_PAYLOADS)
     yield from frontier_envelopes((doc.get("next") or {}).get("frontier"))
+
+
+def _retained_from(doc: Doc, texts: Texts) -> Retained:
+    base, expiring = doc.get("base") or {}, doc.get("expiring") or {}
+    return Retained(
+        floor=base.get("upto", 0),
+        state=texts.optional(base.get("state")),
+        artifacts=texts.optional(base.get("artifacts")),
+        expiring=expiring.get("upto", 0),
+        since=expiring.get("at", 0),
+        cutting=doc.get("cutting") or "",
+    )
 
 
 def _next_document(following: NextExecution, frontier: Doc | None) -> Doc:

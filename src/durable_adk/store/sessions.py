@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from durable_adk.errors import Unavailable
 from durable_adk.model.execution import Execution, NewExecution, SessionRecord
 from durable_adk.model.identity import ExecutionKey, Nonce, SessionKey, new_nonce
 from durable_adk.model.store_results import Begun, Busy, Forked, Selection, Taken, Write
@@ -98,15 +99,18 @@ class Sessions(Part):
         """The stored document, whoever inserted it."""
         core = self._core
         stored: dict[str, Envelope] = {}
+        base: dict[str, Envelope] = {}
         for name in SESSION_PAYLOADS:
-            text = getattr(session, name)
-            if text is not None:
-                stored[name] = await core.store(session.key, part_nonce(nonce, name), text)
+            for where, owner in ((stored, session), (base, session.retained)):
+                text = getattr(owner, name)
+                if text is not None:
+                    part = part_nonce(nonce, name if where is stored else f"base-{name}")
+                    where[name] = await core.store(session.key, part, text)
         made = None if session.next is None else session.next.made
         frontier = None
         if made is not None and made.frontier is not None:
             frontier = await stored_frontier(core, session.key, made.frontier, nonce)
-        fields = session_fields(session, stored, frontier, nonce)
+        fields = session_fields(session, stored, frontier, nonce, base)
 
         async def put(driver_session: Session) -> Doc | None:
             times = {"created_at": core.clock.now()}
@@ -142,7 +146,7 @@ class Sessions(Part):
             )
             if doc["w"] != new.nonce:
                 record = await self._session_of(doc)
-                following, base = record.next, record.base
+                following, base = record.awaited, record.ground
                 if following is not None and (following.made or following.key != new.key):
                     return Forked(record)
         stored_input = await core.store(
@@ -240,6 +244,10 @@ class Sessions(Part):
 
     async def _begun_or_taken(self, new: NewExecution, doc: Doc) -> Begun | Taken:
         core = self._core
+        if doc.get("gone"):
+            raise Unavailable(
+                f"execution {new.execution_id!r}", "is being removed by retention", "Try again."
+            )
 
         async def once(session: Session) -> Begun | Taken:
             execution = execution_from(doc, await core.texts(session, execution_envelopes(doc)))
