@@ -10,7 +10,7 @@ from durable_adk.errors import WriteUnknown
 from durable_adk.model.activity import Kind
 from durable_adk.model.artifact import ArtifactName, ArtifactScope, NewArtifact
 from durable_adk.model.execution import Status
-from durable_adk.model.identity import new_nonce
+from durable_adk.model.identity import SessionKey, new_nonce
 from durable_adk.model.store_results import Begun, Renewal, Write
 from tests.conformance.bench import (
     TTL_MS,
@@ -234,6 +234,65 @@ async def _(bench: Bench, lose: Losing) -> None:
         saved = await bench.store.save_artifact(NewArtifact(file=file, content=f'"{version}"'))
         assert saved.version == version
     assert [one.version for one in await bench.store.artifact_versions(file)] == [0, 1]
+
+
+HOUR = 3_600_000
+
+
+@losing(Write.EXPIRING)
+async def _(bench: Bench, lose: Losing) -> None:
+    e = await bench.begin()
+    await end(bench, e)
+    lose()
+    await bench.store.mark_expiring(e.session_key, upto=1)
+    assert await _expiring(bench, e.session_key) == (1, "", 0)
+    lose()
+    await bench.store.unmark_expiring(e.session_key, upto=1)
+    assert await _expiring(bench, e.session_key) == (0, "", 0)
+
+
+@losing(Write.CUTTING)
+async def _(bench: Bench, lose: Losing) -> None:
+    key, nonce = await _marked(bench), new_nonce()
+    lose()
+    assert await bench.store.begin_cut(key, upto=1, grace_ms=HOUR, nonce=nonce)
+    assert await _expiring(bench, key) == (1, nonce, 0)
+    lose()
+    await bench.store.stop_cut(key, nonce)
+    assert await _expiring(bench, key) == (1, "", 0)
+
+
+@losing(Write.CUT)
+async def _(bench: Bench, lose: Losing) -> None:
+    key, nonce = await _marked(bench), new_nonce()
+    assert await bench.store.begin_cut(key, upto=1, grace_ms=HOUR, nonce=nonce)
+    lose()
+    assert await bench.store.commit_cut(key, nonce=nonce, upto=1, state="{}", artifacts=None)
+    assert await _expiring(bench, key) == (0, "", 1)
+
+
+@losing(Write.REMOVED)
+async def _(bench: Bench, lose: Losing) -> None:
+    key, nonce = await _marked(bench), new_nonce()
+    assert await bench.store.begin_cut(key, upto=1, grace_ms=HOUR, nonce=nonce)
+    assert await bench.store.commit_cut(key, nonce=nonce, upto=1, state="{}", artifacts=None)
+    lose()
+    await bench.store.remove_turns(key, await bench.store.runs_of(key))
+    assert await bench.store.runs_of(key) == ()
+
+
+async def _marked(bench: Bench) -> SessionKey:
+    e = await bench.begin()
+    await end(bench, e)
+    await bench.store.mark_expiring(e.session_key, upto=1)
+    bench.clock.advance(HOUR)
+    return e.session_key
+
+
+async def _expiring(bench: Bench, key: SessionKey) -> tuple[int, str, int]:
+    found = await bench.store.get_session(key)
+    assert found is not None
+    return found.retained.expiring, found.retained.cutting, found.retained.floor
 
 
 def test_every_kind_of_write_loses_its_reply_here() -> None:

@@ -252,7 +252,7 @@ async def test_artifacts_stay(memory: Place) -> None:
 
     given = {"root": desk(memory.ledger, keep), "artifact_service": service}
     memory.app = memory.make(**given)
-    first, *_ = await memory.talk("do keep old", "do keep new", "three", "four")
+    await memory.talk("do keep old", "do keep new", "three", "four")
     for turns in (2, 1):
         await memory.prune_now(turns=turns)
     where = {"app_name": "kept", "user_id": "u", "session_id": "s", "filename": "f"}
