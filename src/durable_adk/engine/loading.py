@@ -125,6 +125,8 @@ class Past:
         if is_new and not to_close and not again:
             return Recorded(open_step=1)  # nobody can have recorded anything
         self.steps = await self._store.load_steps(execution)
+        if self.steps and not to_close:
+            await self._store.check_waits(execution)
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
             await self._store.apply_scopes(execution, self.steps[-1])
             self.execution = dataclasses.replace(execution, scopes_due=False)

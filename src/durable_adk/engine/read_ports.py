@@ -36,6 +36,14 @@ class ReadStore(Protocol):
         with ``scopes_due`` ones left to ``list_scopes_due``."""
         ...
 
+    async def check_waits(self, execution: Execution) -> None:
+        """Look whether every answer is there that a committed step was left with.
+
+        Raises:
+            CorruptHistory: one is missing.
+        """
+        ...
+
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
         """Executions whose last committed step has shared state that is not applied."""
         ...

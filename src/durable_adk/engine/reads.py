@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from durable_adk.engine.ports import Store
+from durable_adk.errors import CorruptHistory, NotFound
 from durable_adk.model.activity import ActivityInfo, Kind, Record, RecordStatus, slot_of
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status, StepDocument, StepRef
@@ -23,7 +24,21 @@ def moment(milliseconds: int | None) -> datetime | None:
 
 
 async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
-    """Every committed step in order, with the one that the open frontier ends."""
+    """Every committed step in order, with the one that the open frontier ends.
+
+    Raises:
+        CorruptHistory: one is missing.
+        NotFound: retention has removed the execution since it was read.
+    """
+    try:
+        return await _committed_steps(store, execution)
+    except CorruptHistory:
+        if await store.get_execution(execution.key) is not None:
+            raise
+    raise NotFound(f"execution {execution.execution_id!r}", "was removed by retention just now")
+
+
+async def _committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
     frontier = execution.frontier
     if frontier is not None and not frontier.ends_step:
         return await store.load_steps(execution)
@@ -45,9 +60,19 @@ async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInf
     A status is ``completed``, ``failed``, ``waiting`` (asked, not answered), ``denied`` (a
     confirmation that was answered false), ``running``, ``in_doubt`` or ``abandoned``. Failures
     that do not count any more are left out.
+
+    Raises:
+        CorruptHistory: a record that a step names is missing.
     """
     steps = await committed_steps(store, execution)
     records = await store.load_records(execution.run, from_step=1, parents=execution.parents)
+    there = {record.slot for record in records}
+    gone = [slot for step in steps for slot in step.records if slot not in there]
+    if gone:
+        raise CorruptHistory(
+            f"execution {execution.execution_id!r}",
+            f"{len(gone)} of the records that its steps name are missing, the first is {gone[0]}",
+        )
     counted = _Counted(
         committed={step.step: frozenset(step.records) for step in steps},
         voided=frozenset(execution.voided),

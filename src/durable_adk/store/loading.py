@@ -178,9 +178,9 @@ class Loading(Part):
         found: list[Record] = []
         for parent in parents:
             kept = filters.kept_of(parent.run, from_step, parent.step)
-            found += kept_of(parent, await self._read_records(parent.run, kept, record_from))
+            found += kept_of(parent, await self._read_records(parent.run, kept, _whole))
         own = filters.records_from(run, from_step)
-        return (*found, *await self._read_records(run, own, record_from))
+        return (*found, *await self._read_records(run, own, _whole))
 
     async def load_waits(self, run: RunId, *, step: int) -> tuple[AnsweredWait, ...]:
         """The wait records of one step in frontier order; settled doubts before the rest."""
@@ -282,6 +282,13 @@ def kept_of(parent: Parent, records: Iterable[Record]) -> list[Record]:
         if parent.has(record)
         or (record.is_intent and record.step == parent.step and record.digest in outcomes)
     ]
+
+
+def _whole(doc: Doc, texts: Texts) -> Record:
+    """A record of which nothing is missing: what an answered wait had asked is read as well."""
+    if "wait" in doc:
+        texts.of(doc["wait"]["c"])
+    return record_from(doc, texts)
 
 
 def _bodies_of(step: _Step, found: Mapping[str, Envelope]) -> dict[str, Envelope]:

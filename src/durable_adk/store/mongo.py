@@ -11,6 +11,7 @@ from durable_adk.errors import ConfigError
 from durable_adk.model.execution import FAR
 from durable_adk.store import filters, indexes
 from durable_adk.store.artifacts import Artifacts
+from durable_adk.store.checking import Checking
 from durable_adk.store.clock import SERVER_NOW, Clock, LocalClock, ServerClock
 from durable_adk.store.core import EXECUTIONS, Core, Faults, NoFaults
 from durable_adk.store.deleting import Deleting
@@ -49,6 +50,7 @@ class MongoStore(
     Artifacts,
     Turns,
     Retaining,
+    Checking,
 ):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 
