@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from tests.protocol.moves import moves
+from tests.protocol.search import Findings, search
 from tests.protocol.world import (
     Execution,
     Kind,
@@ -50,55 +49,22 @@ class Promise(enum.Enum):
 AS_WRITTEN = Rules()
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What an exploration found.
-
-    Attributes:
-        worlds: How many there are.
-        complete: All of them were visited.
-        broken: Each broken promise with a shortest way there.
-    """
-
-    worlds: int
-    complete: bool
-    broken: dict[Promise, list[str]]
-
-
 def explore(
     program: Program,
     rules: Rules = AS_WRITTEN,
     *,
     limit: int = 400_000,
     until: Promise | None = None,
-) -> Findings:
+) -> Findings[Promise]:
     """Visit every reachable world, or stop at the first that breaks the promise ``until``."""
-    first = first_world(program)
-    came_from: dict[World, tuple[World, str] | None] = {first: None}
-    queue = deque([first])
-    broken: dict[Promise, list[str]] = {}
     solo = _Solo(program, rules)
-
-    while queue and until not in broken and len(came_from) <= limit:
-        world = queue.popleft()
-        for label, after in moves(program, rules, world):
-            if after in came_from:
-                continue
-            came_from[after] = (world, label)
-            queue.append(after)
-            for promise in _broken_by(program, world, after, solo):
-                if promise not in broken:
-                    broken[promise] = _way_to(after, came_from)
-    return Findings(worlds=len(came_from), complete=not queue, broken=broken)
-
-
-def _way_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> list[str]:
-    way: list[str] = []
-    step = came_from[world]
-    while step is not None:
-        way.append(step[1])
-        step = came_from[step[0]]
-    return way[::-1]
+    return search(
+        first_world(program),
+        lambda world: moves(program, rules, world),
+        lambda before, after: _broken_by(program, before, after, solo),
+        limit=limit,
+        until=until,
+    )
 
 
 def _broken_by(program: Program, before: World, after: World, solo: _Solo) -> Iterator[Promise]:

@@ -752,7 +752,8 @@ async def test_a_source_that_is_deleted_meanwhile_leaves_no_fork(
 
     async def slow(record: Any) -> Any:
         made = await create(record)
-        await store.mark_going(record.lineage[-1].key)
+        source = record.lineage[-1].key
+        assert await store.decide_removal(source, await store.mark_going(source))
         return made
 
     monkeypatch.setattr(store, "create_session", slow)
@@ -760,6 +761,26 @@ async def test_a_source_that_is_deleted_meanwhile_leaves_no_fork(
         await place.app.sessions.fork("u", "s")
 
     assert await place.database["durable_sessions"].count_documents({}) == 1
+
+
+async def test_a_fork_takes_the_mark_of_a_deletion_away_that_was_cut_off(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.say("s", "one")
+    store = (await place.app._lifecycle.opened()).store
+    create = store.create_session
+
+    async def slow(record: Any) -> Any:
+        made = await create(record)
+        await store.mark_going(record.lineage[-1].key)
+        return made
+
+    monkeypatch.setattr(store, "create_session", slow)
+    monkeypatch.setattr("durable_adk.engine.forking.DELETION_PAUSES_S", ())
+    fork = await place.app.sessions.fork("u", "s")
+
+    assert (await place.say(fork.session_id, "two")).status == "completed"
+    assert (await place.say("s", "two")).status == "completed"
 
 
 async def test_a_transfer_in_a_later_turn_is_not_in_the_fork(place: Place) -> None:

@@ -93,6 +93,8 @@ class Forking:
             if made is None:
                 new = await self._cut(record, cut)
                 made = await self._insert(new, key, session_id, digest)
+            elif made.cut == digest:
+                await self._check_source(made)
         if made.cut != digest:
             raise InputConflict(
                 f"session {session_id!r}",
@@ -146,36 +148,35 @@ class Forking:
         is_mine = stored is not None
         if stored is None:  # a rival was faster
             stored = await self.session(key)
-        await self._check_source(record, is_mine=is_mine)
+        await self._check_source(stored)
         if await has_its_turns(self._store, stored):
             return stored
         if is_mine:
-            await self._remove(stored)
+            await self._store.remove_fork(stored)
         return None
 
-    async def _remove(self, fork: SessionRecord) -> None:
-        await self._store.remove_session(fork.key, await self._store.runs_of(fork.key))
+    async def _check_source(self, fork: SessionRecord) -> None:
+        """See that the source stays, now that the fork is there, whoever inserted it.
 
-    async def _check_source(self, fork: SessionRecord, *, is_mine: bool) -> None:
-        """Wait for the end of a deletion of the source that had begun.
-
-        Whoever deletes looks for forks after setting its mark: it either finds this one and takes
-        the mark back, or the source goes, and the fork with it.
+        Whoever deletes looks for forks after setting its mark, and decides by an update that finds
+        the mark. It is waited for; a mark that stays is taken away, so that the deletion, if it
+        still goes on, begins again and finds the fork.
 
         Raises:
-            NotFound: the source is gone; or its deletion was cut off.
+            NotFound: the source is gone, and so is the fork, which never was whole.
         """
         source = fork.lineage[-1]
         for pause in (*DELETION_PAUSES_S, None):
             found = await self._store.get_session(source.key)
-            if found is not None and not (found.is_going and is_mine):
+            if found is None or found.is_removed:
+                await self._store.remove_fork(fork)
+                raise NotFound(f"session {source.session_id!r}", "was deleted")
+            if not found.is_going:
                 return
-            if found is None or pause is None:
-                break
-            await asyncio.sleep(pause)
-        if is_mine:
-            await self._remove(fork)
-        raise NotFound(f"session {source.session_id!r}", "was deleted")
+            if pause is not None:
+                await asyncio.sleep(pause)
+        await self._store.clear_mark(source.key)
+        await self._check_source(fork)
 
     # ---------------------------------------------------------------- where to cut
 

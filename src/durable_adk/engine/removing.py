@@ -6,7 +6,7 @@ from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.errors import InputConflict, NotFound, SessionBusy
 from durable_adk.model.execution import Execution, Status
-from durable_adk.model.identity import Tenant, session_key
+from durable_adk.model.identity import SessionKey, Tenant, session_key
 
 
 async def delete_session(
@@ -26,7 +26,26 @@ async def delete_session(
     record, runs = await store.get_session(key), await store.runs_of(key)
     if record is None and not runs:
         raise NotFound(f"session {session_id!r}", "there is no such session")
+    while not await _decided(store, key, session_id, now=now):
+        pass  # another deletion, or a fork that waited for us, was faster: look again
+    latest = await store.latest_execution(key)
+    if latest is not None:
+        await _apply_shared(store, latest)
+    await store.delete_artifacts(tenant, user_id, session_id)
+    await store.remove_session(key, await store.runs_of(key))
+
+
+async def _decided(store: Store, key: SessionKey, session_id: str, *, now: int) -> bool:
+    """Mark, look for what needs the session, decide. False: the mark was taken away meanwhile.
+
+    Whoever forks inserts and then looks for the mark; whoever runs an attempt looks for it too. So
+    what began before the mark is found here, and what began after it gives up, or takes the mark
+    away: then nothing is decided.
+    """
     mark = await store.mark_going(key)
+    record = await store.get_session(key)
+    if record is None or record.is_removed:
+        return True  # go on where it was cut off
     forks = await store.forks_of(key)
     if forks:
         await store.unmark_going(key, mark)
@@ -41,10 +60,7 @@ async def delete_session(
     if latest is not None and latest.status is Status.RUNNING and latest.wake_at > now:
         await store.unmark_going(key, mark)
         raise SessionBusy(session_id, execution_id=latest.execution_id, status=latest.status.value)
-    if latest is not None:
-        await _apply_shared(store, latest)
-    await store.delete_artifacts(tenant, user_id, session_id)
-    await store.remove_session(key, await store.runs_of(key))
+    return await store.decide_removal(key, mark)
 
 
 async def _apply_shared(store: Store, latest: Execution) -> None:

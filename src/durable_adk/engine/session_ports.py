@@ -51,6 +51,22 @@ class SessionStore(Protocol):
         """Take a mark back, if it is still this one."""
         ...
 
+    async def clear_mark(self, key: SessionKey) -> None:
+        """Take away the mark that is there, whosever it is, unless its removal was decided."""
+        ...
+
+    async def decide_removal(self, key: SessionKey, mark: Nonce) -> bool:
+        """Decide that a session goes: no mark can be taken back any more, whoever finishes it.
+
+        Filter: the mark. Repeat: yes. Returns: False if the mark is not this one any more.
+        """
+        ...
+
+    async def remove_fork(self, fork: SessionRecord) -> None:
+        """Remove a fork that nobody was told of, with its first execution; never another session
+        that has its key by now. Repeat: yes."""
+        ...
+
     async def runs_of(self, key: SessionKey) -> tuple[RunId, ...]:
         """The prefixes of all executions of a session, oldest first."""
         ...

@@ -337,6 +337,7 @@ class SessionRecord(Begins):
         cut: Digest of what was asked for when it was forked; empty if it was not.
         artifacts: Payload of ``{file name: newest version}`` at the cut, or None.
         is_going: It is being deleted.
+        is_removed: That is decided; before, it can still be found that a fork needs it.
         imported: What it was imported from, or None.
         retained: What retention left of it.
     """
@@ -352,6 +353,7 @@ class SessionRecord(Begins):
     cut: str = ""
     artifacts: Payload | None = None
     is_going: bool = False
+    is_removed: bool = False
     imported: Imported | None = None
     retained: Retained = WHOLE
 

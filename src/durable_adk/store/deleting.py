@@ -1,14 +1,16 @@
 """Removing a session with everything that belongs to it.
 
 The mark comes first: a fork, or an attempt, that begins after it finds it. What was begun before
-is found by whoever deletes. Then everything below the session goes, and its document last, so
-that a deletion that was cut off can be begun again.
+is found by whoever deletes. Then the removal is decided, by an update that still finds that mark:
+another deletion, or a fork that waited, may have taken it away. Then everything below the session
+goes, and its document last, so that a deletion that was cut off can be begun again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from durable_adk.model.execution import SessionRecord
 from durable_adk.model.identity import Nonce, RunId, SessionKey, Tenant, new_nonce
 from durable_adk.model.store_results import Write
 from durable_adk.store import filters, session_filters
@@ -22,6 +24,7 @@ from durable_adk.store.core import (
     Part,
     Session,
 )
+from durable_adk.store.documents import Doc
 
 
 class Deleting(Part):
@@ -52,6 +55,41 @@ class Deleting(Part):
     async def unmark_going(self, key: SessionKey, mark: Nonce) -> None:
         """Take a mark back, if it is still this one."""
         await self._update(session_filters.going_as(key, mark), session_filters.going(None))
+
+    async def clear_mark(self, key: SessionKey) -> None:
+        """Take away the mark that is there, unless its removal was decided."""
+        await self._update(session_filters.not_decided(key), session_filters.going(None))
+
+    async def decide_removal(self, key: SessionKey, mark: Nonce) -> bool:
+        """Decide that a session goes. False: the mark is not this one any more."""
+        core, found = self._core, session_filters.going_as(key, mark)
+
+        async def put(session: Session) -> bool | None:
+            return await core.update_one(session, SESSIONS, found, session_filters.REMOVED)
+
+        async def settle(session: Session) -> bool:
+            doc = await core.find_one(session, SESSIONS, filters.by_id(key))
+            return doc is None or "removed" in doc
+
+        return await core.write(Write.DELETE, put, settle)
+
+    async def remove_fork(self, fork: SessionRecord) -> None:
+        """Remove a fork that nobody was told of, with its first execution."""
+        if fork.next is None:
+            raise ValueError(f"session {fork.session_id!r} is no fork")
+        core, first = self._core, filters.by_id(fork.next.key)
+
+        async def once(session: Session) -> list[Doc]:
+            return await core.find(session, EXECUTIONS, first, fields={"run": 1})
+
+        for doc in await core.read(f"the first execution of {fork.session_id!r}", once):
+            await self._remove_run(doc["run"])
+        await self._remove(EXECUTIONS, first)
+        await self._remove(SESSIONS, session_filters.forked_as(fork.key, fork.next.key))
+
+    async def _remove_run(self, run: str) -> None:
+        for name in (PAYLOADS, ACTIVITIES, STEPS):
+            await self._remove(name, filters.starting_with(f"{run}:"))
 
     async def _update(self, found: filters.Filter, update: filters.Update) -> None:
         core = self._core
@@ -86,8 +124,7 @@ class Deleting(Part):
         Repeat: yes; also after a part of it is gone.
         """
         for run in runs:
-            for name in (PAYLOADS, ACTIVITIES, STEPS):
-                await self._remove(name, filters.starting_with(f"{run}:"))
+            await self._remove_run(run)
         await self._remove(PAYLOADS, filters.starting_with(f"{key}:"))
         await self._remove(EXECUTIONS, filters.of_session(key))
         await self._remove(SESSIONS, filters.by_id(key))

@@ -79,7 +79,8 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
             next=None if doc.get("next") is None else _next_from(doc["next"], texts),
             cut=doc.get("cut", ""),
             artifacts=texts.optional(doc.get("artifacts")),
-            is_going=doc.get("going") is not None,
+            is_going=doc.get("going") is not None or "removed" in doc,
+            is_removed="removed" in doc,
             imported=None
             if doc.get("import") is None
             else Imported(digest=doc["import"]["digest"], is_whole=doc["import"]["whole"]),

@@ -19,6 +19,19 @@ def going_as(session_key: str, mark: str) -> Filter:
     return {**by_id(session_key), "going": text("mark", mark)}
 
 
+def not_decided(session_key: str) -> Filter:
+    return {**by_id(session_key), "removed": {"$exists": False}}
+
+
+REMOVED: Update = {"$set": {"removed": True}}
+"""The removal is decided: it is going whatever becomes of marks."""
+
+
+def forked_as(session_key: str, execution_key: str) -> Filter:
+    """A fork by the execution that it begins with, which no other insert has."""
+    return {**by_id(session_key), "next.ek": text("execution key", execution_key)}
+
+
 def imported_as(session_key: str, digest: str) -> Filter:
     return {**by_id(session_key), "import.digest": text("digest", digest)}
 
