@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 usage() {
     cat <<'EOF'
 usage: scripts/mongo.sh start|stop|status|uri [--standalone | --members N] [--name NAME] [--port P]
+                        [--advertise HOST:PORT,...]
 
   start   start it, wait until it takes writes, print its URI (running already: print its URI)
   stop    stop it and delete its data
@@ -16,6 +17,9 @@ usage: scripts/mongo.sh start|stop|status|uri [--standalone | --members N] [--na
   --members N   a replica set of N members (default 1)
   --name NAME   which one; each has its own data (default: main)
   --port P      the first port (default: free ones)
+  --advertise HOST:PORT,...
+                the address of each member, for the other members and for clients: that of a proxy
+                in front of it, which finds the member's own port in <its folder>/port
 
 The program is $MONGOD, else mongod on PATH, else the one in the project's virtual environment.
 EOF
@@ -23,11 +27,11 @@ EOF
 
 command="${1:-}"
 [ $# -gt 0 ] && shift
-members=1 name=main port="" kind=replica
+members=1 name=main port="" kind=replica advertise=""
 while [ $# -gt 0 ]; do
     case "$1" in
     --standalone) kind=standalone && shift ;;
-    --members | --name | --port)
+    --members | --name | --port | --advertise)
         [ $# -ge 2 ] || die "$1 needs a value" "See scripts/mongo.sh --help."
         printf -v "${1#--}" '%s' "$2" && shift 2
         ;;
@@ -37,6 +41,9 @@ done
 [[ "$members" =~ ^[1-7]$ ]] || die "--members $members: expected 1 to 7"
 [[ "$name" =~ ^[A-Za-z0-9._-]+$ && "$name" != .* ]] || die "--name $name: use letters, digits, ._-"
 [[ -z "$port" || "$port" =~ ^[0-9]+$ ]] || die "--port $port: expected a number"
+IFS=, read -r -a advertised <<<"$advertise"
+[[ -z "$advertise" || ("$kind" = replica && ${#advertised[@]} -eq $members) ]] ||
+    die "--advertise $advertise: expected one HOST:PORT for each of $members members of a replica set"
 
 home="$STATE/mongo/$name"
 # DURABLE_PYTHON lets a test run lend its own interpreter; else the project's environment is made.
@@ -84,6 +91,7 @@ launch() {
     local folder="$home/member-$1" options=()
     rm -rf "$folder"
     mkdir -p "$folder/data"
+    printf '%s' "$2" >"$folder/port"
     [ "$kind" = standalone ] || options=(--replSet rs0)
     # Test commands: fail points. The lock (descriptor 9) must not outlive this script in mongod.
     "$mongod" --fork --logpath "$folder/log" --pidfilepath "$folder/pid" --dbpath "$folder/data" \
@@ -138,7 +146,8 @@ start() {
         fi
         hosts+=("127.0.0.1:$at")
     done
-    uri="$("$python" "$ROOT/scripts/mongo_ready.py" "$kind" "${hosts[@]}")" || {
+    uri="$("$python" "$ROOT/scripts/mongo_ready.py" "$kind" ${advertise:+--through "${hosts[0]}"} \
+        "${advertised[@]:-${hosts[@]}}")" || {
         stop_members
         die "mongod started but did not become ready" "Look at the machine's load and disk."
     }

@@ -1,6 +1,7 @@
 """Bring freshly started mongods to where they take writes, and print their URI.
 
-Called by ``mongo.sh``: ``free-port``, ``standalone HOST:PORT`` or ``replica HOST:PORT...``.
+Called by ``mongo.sh``: ``free-port``, ``standalone HOST:PORT`` or ``replica [--through HOST:PORT]
+HOST:PORT...``; ``--through`` is the first member's own address where the others are proxies'.
 """
 
 from __future__ import annotations
@@ -47,17 +48,21 @@ def _are_caught_up(client: Any, members: int) -> bool:
     return sorted(states) == ["PRIMARY"] + ["SECONDARY"] * (members - 1)
 
 
-def initiate(hosts: list[str]) -> None:
+def initiate(hosts: list[str], through: str) -> None:
     from pymongo import MongoClient
 
-    # Quick elections: these servers are thrown away, and tests step the primary down.
+    # Quick elections: these servers are thrown away, and tests take their primary away.
     configuration = {
         "_id": "rs0",
         "members": [{"_id": place, "host": host} for place, host in enumerate(hosts)],
-        "settings": {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 500},
+        "settings": {
+            "electionTimeoutMillis": 2000,
+            "heartbeatIntervalMillis": 500,
+            "heartbeatTimeoutSecs": 2,
+        },
     }
     client: MongoClient[dict[str, Any]]
-    with MongoClient(f"mongodb://{hosts[0]}/?directConnection=true") as client:
+    with MongoClient(f"mongodb://{through}/?directConnection=true") as client:
         client.admin.command("replSetInitiate", configuration)
 
 
@@ -69,13 +74,19 @@ def main(arguments: list[str]) -> None:
             uri = f"mongodb://{host}/?directConnection=true"
             wait_until_writable(uri, members=1)
             print(uri)
+        case ["replica", "--through", through, *hosts] if hosts:
+            _replica_set(hosts, through)
         case ["replica", *hosts] if hosts:
-            initiate(hosts)
-            uri = f"mongodb://{','.join(hosts)}/?replicaSet=rs0"
-            wait_until_writable(uri, members=len(hosts))
-            print(uri)
+            _replica_set(hosts, hosts[0])
         case _:
             raise SystemExit(f"error: unknown arguments {arguments}; {__doc__}")
+
+
+def _replica_set(hosts: list[str], through: str) -> None:
+    initiate(hosts, through)
+    uri = f"mongodb://{','.join(hosts)}/?replicaSet=rs0"
+    wait_until_writable(uri, members=len(hosts))
+    print(uri)
 
 
 if __name__ == "__main__":

@@ -330,8 +330,8 @@ class Engine(Catalog):
                 raise
             raise Unavailable(
                 f"execution {execution_id!r}",
-                f"is still running after {timeout} s",
-                "It goes on; the same call again waits for its outcome.",
+                f"has no outcome after {timeout} s",
+                "What was begun goes on; the same call again waits for its outcome.",
             ) from None
 
 
