@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -64,6 +66,64 @@ def test_a_point_that_is_never_reached_is_refused_at_once(point: str) -> None:
         FaultPlan().kill(point)
 
 
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (lambda plan: plan.fail("before end", "Unavailable"), "expected an exception"),
+        (lambda plan: plan.fail("before end", ValueError), "expected an exception"),
+        (lambda plan: plan.lose_reply("end"), "expected a Write"),
+        (lambda plan: plan.delay("before end", 0), "seconds over 0"),
+        (lambda plan: plan.delay("before end", -1.5), "seconds over 0"),
+        (lambda plan: plan.delay("before end", "1s"), "seconds over 0"),
+        (lambda plan: plan.delay("before end", float("nan")), "seconds over 0"),
+        (lambda plan: plan.hold("in tool"), "no known form"),
+        (lambda plan: plan.stop("during end"), "no known form"),
+        (lambda plan: plan.kill(Write.END), "no known form"),
+        (lambda plan: plan.kill("before end", at=True), "whole number"),
+        (lambda plan: plan.kill("before end", at=1.0), "whole number"),
+        (lambda plan: plan.kill("before end").kill("before end"), "cannot strike"),
+        (lambda plan: plan.lose_reply(Write.END).fail("after end", ValueError()), "cannot strike"),
+        (lambda plan: plan.fail("in tool:a", ValueError()).stop("in tool:a"), "cannot strike"),
+    ],
+)
+def test_a_plan_that_cannot_happen_is_refused(plan: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        plan(FaultPlan())
+
+
+async def test_a_held_point_waits_until_it_is_released() -> None:
+    plan = FaultPlan()
+    held = plan.hold("before end", at=2)
+    assert plan.before(Write.END) is None
+    waiting = asyncio.ensure_future(plan.before(Write.END))
+    await held.reached()
+    assert not waiting.done()
+    held.release()
+    await waiting
+    assert plan.before(Write.END) is None
+    plan.assert_all_struck()
+
+
+async def test_what_holds_comes_first_then_the_faults_in_their_order() -> None:
+    plan = FaultPlan().lose_reply(Write.END).delay("after end", 0.001)
+    assert await plan.after(Write.END) is True
+    plan = FaultPlan().delay("ran tool:pay", 0.001).fail("ran tool:pay", ValueError("lost"))
+    with pytest.raises(ValueError, match="lost"):
+        await plan.body("tool", "pay", ran=True)
+    plan.assert_all_struck()
+
+
+def test_a_point_can_be_released_before_it_is_reached_and_from_another_loop() -> None:
+    plan = FaultPlan()
+    early, late = plan.hold("before end"), plan.hold("before end", at=2)
+    early.release()
+    asyncio.run(plan.before(Write.END))
+    threading.Timer(0.01, late.release).start()
+    asyncio.run(plan.before(Write.END))
+    assert early.is_reached
+    assert late.is_reached
+
+
 def test_renewals_cannot_lose_their_reply() -> None:
     with pytest.raises(ConfigError, match="names no write"):
         FaultPlan().lose_reply(Write.RENEW)
@@ -115,6 +175,18 @@ def test_a_process_is_ended_without_cleanup(sigkill: bool, code: int) -> None:
     assert (done.returncode, done.stdout) == (code, "")
 
 
+def test_a_stopped_process_does_nothing_until_it_is_continued() -> None:
+    pid = os.fork()
+    if pid == 0:
+        FaultPlan().stop("before end").before(Write.END)
+        os._exit(0)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    os.kill(pid, signal.SIGCONT)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
 async def once(plan: FaultPlan) -> tuple[Any, agents.Log]:
     """A run with a frontier, under a plan; what it ends with, and what ran."""
     log: agents.Log = []
@@ -143,3 +215,13 @@ async def test_a_reply_that_is_lost_changes_nothing() -> None:
             plan = FaultPlan().lose_reply(write)
             assert await once(plan) == undisturbed, write
             plan.assert_all_struck()
+
+
+async def test_a_delay_at_any_point_changes_nothing() -> None:
+    plan = FaultPlan()
+    undisturbed = await once(plan)
+    slow = FaultPlan()
+    for point in dict.fromkeys(plan.reached):
+        slow.delay(point, 0.001)
+    assert await once(slow) == undisturbed
+    slow.assert_all_struck()

@@ -19,6 +19,7 @@ from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Rep
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Doubts, Undecided
 from durable_adk.engine.ending import Ending, too_late
+from durable_adk.engine.fault_points import reach_body
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
 from durable_adk.engine.ports import Clock, Faults, Store
@@ -133,7 +134,7 @@ class Attempt(Sleeping):
         Model outcomes, those of bodies that must not run twice, and ``durable`` ones are stored
         when this returns; the others ride along with what is written next.
         """
-        self._reach(ticket.call, ran=True)
+        await self._reach(ticket.call, ran=True)
         if self.records.committed:
             position = ticket.call.position.text
             await self.halt(ReplayMismatch(position, recorded="a wait in it", asked="an outcome"))
@@ -260,7 +261,11 @@ class Attempt(Sleeping):
                 return found
         if not self._permit.may_start():
             await self.halt(too_late(self.execution.execution_id))
-        self._reach(call, ran=False)
+        try:
+            await self._reach(call, ran=False)
+        except asyncio.CancelledError:  # a body that was cancelled as it began
+            await self.cancelled(ticket)
+            raise
         return ticket
 
     async def _clear(self, ticket: Dispatched) -> Replayed | None:
@@ -368,11 +373,6 @@ class Attempt(Sleeping):
         except BaseException as error:
             await self.halt(error)
 
-    def _reach(self, call: Call, *, ran: bool) -> None:
-        try:
-            self.faults.body(call.position.kind.value, call.name, ran=ran)
-        except Exception:
-            raise
-        except BaseException as death:
-            self.stop(death)
-            raise
+    async def _reach(self, call: Call, *, ran: bool) -> None:
+        kind = call.position.kind.value
+        await reach_body(self.faults, kind, call.name, ran=ran, on_death=self.stop)

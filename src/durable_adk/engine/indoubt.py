@@ -18,6 +18,7 @@ from durable_adk.engine.activities import Recorded
 from durable_adk.engine.answers import refused_answer, stored_answer
 from durable_adk.engine.doubts import Undecided, decide_all, unknown
 from durable_adk.engine.ending import too_late
+from durable_adk.engine.fault_points import reach_body
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.reads import moment
@@ -151,10 +152,10 @@ class Deciding:
         self._check()
         if not self._may_start():
             raise too_late(self._past.execution.execution_id)
-        self._faults.body("reconcile", doubt.verdict.name, ran=False)
+        await self._reach(doubt, ran=False)
         found = ask(doubt.told)
         value = await found if inspect.isawaitable(found) else found
-        self._faults.body("reconcile", doubt.verdict.name, ran=True)
+        await self._reach(doubt, ran=True)
         self._check()
         if value is None:
             return doubt
@@ -163,6 +164,11 @@ class Deciding:
         if problem := problem_with_settlement(codec.decode(answer.value)):
             raise refused_answer(wait, f"reconcile of {doubt.verdict.name}: {problem}")
         return dataclasses.replace(doubt, answer=answer)
+
+    async def _reach(self, doubt: _Open, *, ran: bool) -> None:
+        await reach_body(
+            self._faults, "reconcile", doubt.verdict.name, ran=ran, on_death=lambda _death: None
+        )
 
     # ---------------------------------------------------------------- the waits
 

@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from durable_adk.engine.doubt_ports import DoubtStore
+from durable_adk.engine.fault_points import Faults as Faults
+from durable_adk.engine.fault_points import NoFaults as NoFaults
 from durable_adk.engine.read_ports import ReadStore
 from durable_adk.engine.retention_ports import RetentionStore
 from durable_adk.engine.session_ports import SessionStore
@@ -29,37 +31,9 @@ from durable_adk.model.execution import (
     StoredError,
 )
 from durable_adk.model.identity import ExecutionKey, Nonce, RunId, SessionKey, Tenant
-from durable_adk.model.store_results import Begun, Busy, Forked, Renewal, Selection, Taken, Write
+from durable_adk.model.store_results import Begun, Busy, Forked, Renewal, Selection, Taken
+from durable_adk.model.store_results import Write as Write
 from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer
-
-
-class Faults(Protocol):
-    """Where a test can make the world go wrong. Passed in, never global.
-
-    ``before``: nothing is stored yet. ``after``: it is stored, the caller has not been told.
-    ``body``: inside a model, tool, node or step body, or (``ran=True``) when it has run and
-    nothing is recorded yet. An implementation may end the process, raise, or for ``after``
-    return True: the reply is lost, and the write must be settled by writing it again.
-    """
-
-    def before(self, write: Write) -> None: ...
-
-    def after(self, write: Write) -> bool: ...
-
-    def body(self, kind: str, name: str, *, ran: bool) -> None: ...
-
-
-class NoFaults:
-    """What production runs with."""
-
-    def before(self, write: Write) -> None:
-        pass
-
-    def after(self, write: Write) -> bool:
-        return False
-
-    def body(self, kind: str, name: str, *, ran: bool) -> None:
-        pass
 
 
 class Clock(Protocol):

@@ -66,9 +66,9 @@ FRONTIER_INLINE = 256 * 1024
 class Faults(Protocol):
     """The shape that the store needs of ``engine.ports.Faults``."""
 
-    def before(self, write: Write) -> None: ...
+    def before(self, write: Write) -> Awaitable[None] | None: ...
 
-    def after(self, write: Write) -> bool: ...
+    def after(self, write: Write) -> Awaitable[bool] | bool: ...
 
 
 class NoFaults:
@@ -194,21 +194,28 @@ class Core:
             settle: Reads back, in the session of the put, whose write stands there. It may
                 raise ``Unsettled`` to have the write put again.
         """
-        self.faults.before(kind)
+        await self.sending(kind)
 
         async def in_session() -> R:
             async with self.link.session() as session:
                 done = await put(session)
                 if done is None:
                     return await settle(session)
-                self.stored(kind)
+                await self.stored(kind)
                 return done
 
         return await self.repeated(kind, in_session)
 
-    def stored(self, kind: Write) -> None:
+    async def sending(self, kind: Write) -> None:
+        """The fault point before a write: a test may hold it while others go on."""
+        pause = self.faults.before(kind)
+        if pause is not None:
+            await pause
+
+    async def stored(self, kind: Write) -> None:
         """The fault point after a write: a test may end the process here, or lose the reply."""
-        if self.faults.after(kind):
+        lost = self.faults.after(kind)
+        if lost if isinstance(lost, bool) else await lost:
             raise LostReply
 
     async def repeated(

@@ -45,11 +45,11 @@ class KeeperLink:
 
     async def renew(self, lease: Lease, *, ttl_ms: int) -> Renewal:
         core = self._core
-        core.faults.before(Write.RENEW)
+        await core.sending(Write.RENEW)
 
         async def once() -> Renewal:
             renewal = await renew_in(core, self._collection, lease, ttl_ms=ttl_ms)
-            core.stored(Write.RENEW)
+            await core.stored(Write.RENEW)
             return renewal
 
         return await core.repeated(Write.RENEW, once, deadline_s=0)

@@ -32,14 +32,14 @@ class Recording(Part):
         docs = [await self._document(run, record) for record in records]
         if not docs:
             return None
-        core.faults.before(Write.OUTCOMES)
+        await core.sending(Write.OUTCOMES)
         rest = docs
 
         async def once() -> Record | None:
             nonlocal rest
             while rest:
                 if await self._inserted(rest):
-                    core.stored(Write.OUTCOMES)
+                    await core.stored(Write.OUTCOMES)
                     return None
                 mine, rival = await self._compared(rest)
                 rest = rest[mine:]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from durable_adk.model.store_results import Write
 from durable_adk.store.clock import ManualClock, ServerClock
 from durable_adk.store.memory import memory_client
-from durable_adk.testing.faults import FaultPlan
+from durable_adk.testing.faults import FaultPlan, Held
 
 if TYPE_CHECKING:
     from durable_adk.adk.scripted_model import ScriptedModel as ScriptedModel
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FaultPlan",
+    "Held",
     "ManualClock",
     "ScriptedModel",
     "ServerClock",
