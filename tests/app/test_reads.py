@@ -172,7 +172,7 @@ async def test_the_outcome_of_what_runs_says_so(make_app: MakeApp) -> None:
     assert await running == await app.executions.outcome("e")
 
 
-@pytest.mark.parametrize("kind", ["timer", "in_doubt", "adk_request_credential", "input", 5])
+@pytest.mark.parametrize("kind", ["timer", "adk_request_credential", "input", 5])
 async def test_a_kind_that_no_wait_has_is_refused_with_those_that_there_are(
     make_app: MakeApp, kind: Any
 ) -> None:
@@ -180,7 +180,10 @@ async def test_a_kind_that_no_wait_has_is_refused_with_those_that_there_are(
     for reads in (app.waits, app.executions):
         with pytest.raises(ConfigError) as caught:
             await reads.list(kind=kind)
-        assert caught.value.remedy == "Use one of: adk_request_input, adk_request_confirmation."
+        assert (
+            caught.value.remedy
+            == "Use one of: adk_request_input, adk_request_confirmation, in_doubt."
+        )
 
 
 async def test_ending_and_retrying_what_has_ended_changes_nothing_and_returns_it(

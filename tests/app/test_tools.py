@@ -64,8 +64,6 @@ def test_what_takes_no_mark_is_refused_with_the_remedy(thing: Any) -> None:
 
 
 LATER: list[dict[str, Any]] = [
-    {"on_unknown_outcome": "ask"},
-    {"reconcile": print},
     {"expires_after": "1h"},
     {"on_expiry": {"confirmed": False}},
 ]
@@ -81,8 +79,23 @@ def test_what_is_not_built_yet_is_refused_at_registration(given: dict[str, Any])
 
 @pytest.mark.parametrize("policy", ["Fail", "", None, 1, ["fail"]], ids=shown)
 def test_another_policy_is_refused(policy: Any) -> None:
-    with pytest.raises(ConfigError, match="expected rerun or fail"):
+    with pytest.raises(ConfigError, match="expected rerun, fail or ask"):
         durable_tool(on_unknown_outcome=policy)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"reconcile": print}, "never in doubt"),
+        ({"reconcile": "look", "on_unknown_outcome": "ask"}, "expected a function"),
+    ],
+    ids=["rerun", "text"],
+)
+def test_a_callback_that_nobody_would_call_is_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        durable_tool(**given)
+    with pytest.raises(ConfigError, match=why):
+        App("desk", config=ON).tool(**given)
 
 
 def test_registering_returns_the_function_and_changes_nothing() -> None:

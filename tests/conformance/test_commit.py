@@ -388,7 +388,7 @@ async def test_settled_doubts_leave_the_step_open(bench: Bench) -> None:
     e = await bench.begin()
     doubt = wait(1, kind=WaitKind.IN_DOUBT)
     frontier = frontier_of(e, [doubt])
-    await bench.store.commit_frontier(lease_of(e), step=step_of(e), frontier=frontier)
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce())
     await answer_all(bench, e, frontier)
     claimed = await bench.claim(e)
     await bench.store.commit_continue(lease_of(claimed), claimed, answered_of(claimed))
@@ -406,6 +406,57 @@ async def test_settled_doubts_leave_the_step_open(bench: Bench) -> None:
     assert (await bench.read(e)).step == 2
     found = await bench.store.load_waits(e.run, step=1)
     assert [a.wait for a in found] == [doubt, wait(2)]
+
+
+async def test_doubts_suspend_without_a_step(bench: Bench) -> None:
+    e = await bench.begin()
+    doubts = [wait(n, kind=WaitKind.IN_DOUBT) for n in (1, 2)]
+    frontier = frontier_of(e, doubts, open=1, answers={1: answer()})
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce())
+    stored = await bench.read(e)
+    assert stored.frontier == frontier
+    assert (stored.status, stored.claim, stored.step) == (Status.SUSPENDED, None, 1)
+    assert (stored.wake_at, stored.failures, stored.last_step) == (FAR, 0, None)
+    assert stored.waiting_since is not None
+    assert await bench.store.load_steps(stored) == ()
+    assert await bench.try_claim(e) is None
+    assert await bench.store.put_answers(e.key, frontier, {0: answer()})
+    assert (await bench.claim(e)).frontier is not None
+
+
+async def test_doubts_that_are_settled_leave_the_lease_where_it_is(bench: Bench) -> None:
+    e = await bench.begin()
+    frontier = frontier_of(e, [wait(1, kind=WaitKind.IN_DOUBT)], open=0, answers={0: answer()})
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce())
+    stored = await bench.read(e)
+    assert (stored.status, stored.claim, stored.token) == (Status.RUNNING, e.claim, e.token)
+    assert (stored.frontier, stored.waiting_since) == (frontier, None)
+    await bench.store.commit_continue(lease_of(e), stored, answered_of(stored))
+    stored = await bench.read(e)
+    assert (stored.step, stored.frontier, stored.status) == (1, None, Status.RUNNING)
+    bench.pass_lease()
+    assert (await bench.claim(e)).step == 1
+
+
+async def test_many_doubts_go_to_chunks(bench: Bench) -> None:
+    e = await bench.begin()
+    text = json.dumps({"message": "x" * 40_000})
+    doubts = [wait(n, kind=WaitKind.IN_DOUBT, content=text) for n in range(1, 9)]
+    frontier = frontier_of(e, doubts)
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce())
+    assert (await bench.read(e)).frontier == frontier
+
+
+async def test_a_claim_notes_when_the_lease_before_it_ended(bench: Bench) -> None:
+    e = await bench.begin()
+    assert (await bench.read(e)).lease_ended is None
+    ended = (await bench.read(e)).wake_at
+    bench.pass_lease()
+    second = await bench.claim(e)
+    assert second.lease_ended == ended
+    await bench.store.release(lease_of(second))
+    third = await bench.claim(e)
+    assert third.lease_ended == ended, "one that was given back did not run out"
 
 
 async def test_a_continue_without_a_frontier_is_a_lost_lease(bench: Bench) -> None:

@@ -11,9 +11,11 @@ from durable_adk.errors import LeaseLost
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.store_results import Renewal
+from durable_adk.model.wait import WaitKind
 from tests.conformance.bench import (
     TTL_MS,
     Bench,
+    answer,
     answer_all,
     answered_of,
     end,
@@ -34,6 +36,20 @@ async def _frontier(bench: Bench, e: Execution) -> object:
     await bench.store.put_step(step)
     return await bench.store.commit_frontier(
         lease_of(e), step=step, frontier=frontier_of(e, [wait(1), wait(2)])
+    )
+
+
+async def _doubts(bench: Bench, e: Execution) -> object:
+    frontier = frontier_of(e, [wait(1, kind=WaitKind.IN_DOUBT)])
+    return await bench.store.commit_doubts(
+        lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce()
+    )
+
+
+async def _settled_doubts(bench: Bench, e: Execution) -> object:
+    frontier = frontier_of(e, [wait(1, kind=WaitKind.IN_DOUBT)], open=0, answers={0: answer()})
+    return await bench.store.commit_doubts(
+        lease_of(e), run=e.run, frontier=frontier, nonce=new_nonce()
     )
 
 
@@ -73,6 +89,8 @@ async def _release(bench: Bench, e: Execution) -> object:
 
 TRIES: dict[str, Try] = {
     "commit_frontier": _frontier,
+    "commit_doubts": _doubts,
+    "commit_doubts that are settled": _settled_doubts,
     "commit_end": _end,
     "attempt_failed to queued": _failed,
     "attempt_failed to stuck": _stuck,

@@ -12,6 +12,7 @@ from durable_adk.model.artifact import ArtifactName, ArtifactScope, NewArtifact
 from durable_adk.model.execution import Status
 from durable_adk.model.identity import SessionKey, new_nonce
 from durable_adk.model.store_results import Begun, Renewal, Write
+from durable_adk.model.wait import WaitKind
 from tests.conformance.bench import (
     TTL_MS,
     Bench,
@@ -201,6 +202,23 @@ async def _(bench: Bench, lose: Losing) -> None:
     )
     stored = await bench.read(e)
     assert (stored.status, stored.voided) == (Status.QUEUED, ("a",))
+
+
+@losing(Write.DOUBTS)
+async def _(bench: Bench, lose: Losing) -> None:
+    e = await bench.begin()
+    doubt = wait(1, kind=WaitKind.IN_DOUBT)
+    settled = frontier_of(e, [doubt], open=0, answers={0: answer()})
+    lose()
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=settled, nonce=new_nonce())
+    stored = await bench.read(e)
+    assert (stored.status, stored.frontier) == (Status.RUNNING, settled)
+    await bench.store.commit_continue(lease_of(e), stored, answered_of(stored))
+    asked = frontier_of(e, [wait(2, kind=WaitKind.IN_DOUBT)], ordinal=2)
+    lose()
+    await bench.store.commit_doubts(lease_of(e), run=e.run, frontier=asked, nonce=new_nonce())
+    stored = await bench.read(e)
+    assert (stored.status, stored.frontier) == (Status.SUSPENDED, asked)
 
 
 @losing(Write.RELEASE)

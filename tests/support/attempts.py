@@ -89,12 +89,20 @@ class Calls:
         request: str = "",
         policy: UnknownOutcome = UnknownOutcome.RERUN,
         durable: bool = False,
+        intent: str | None = None,
     ) -> Any:
         """One call; by default its place is its name, and its result too."""
         where = path or (f"{AGENT}/{name}~1" if kind is Kind.MODEL else f"{AGENT}/:{name}")
         position = Position(self.attempt.step, where, entry, kind, ordinal, label)
         admitted = await self.attempt.admit(
-            Call(position=position, name=name, request=request, asked=f"{name}()", policy=policy)
+            Call(
+                position=position,
+                name=name,
+                request=request,
+                asked=f"{name}()",
+                policy=policy,
+                intent=intent,
+            )
         )
         if isinstance(admitted, Replayed):
             self.ledger.served.append(name)

@@ -173,10 +173,9 @@ def test_a_key_that_is_not_built_yet_is_refused(key: str) -> None:
     assert "not yet" in error.reason
 
 
-def test_asking_after_an_unknown_outcome_is_not_built_yet() -> None:
-    error = refusal({"tools": {"pay": {"on_unknown_outcome": "ask"}}})
-    assert "not yet" in error.reason
-    assert "rerun or fail" in error.reason
+def test_another_policy_than_the_three_is_refused() -> None:
+    error = refusal({"tools": {"pay": {"on_unknown_outcome": "tell"}}})
+    assert "rerun or fail or ask" in error.reason
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ _log = logging.getLogger("durable_adk.engine")
 
 
 class Undecided(Exception):
-    """A body that must not run twice was cancelled, or another owner entered it: whether it
-    happened has to be decided before anything else runs."""
+    """A body that must not run twice was cancelled, or another owner entered it: before anything
+    else runs, it has to be decided whether it happened."""
 
     def __init__(self, record: Record | None = None) -> None:
         what = "a call" if record is None else f"{record.name} at position {record.position}"

@@ -17,7 +17,7 @@ from durable_adk.model.store_results import Write
 DIED = 9
 """Exit code of a process that a plan ended."""
 
-_BODIES = (Kind.MODEL, Kind.TOOL, Kind.NODE, Kind.STEP)
+_BODIES = (*(kind.value for kind in (Kind.MODEL, Kind.TOOL, Kind.NODE, Kind.STEP)), "reconcile")
 _LOOK_S = 0.002
 
 
@@ -208,13 +208,12 @@ def _check_point(point: str) -> None:
             )
         return
     kind, _, name = where.partition(":")
-    kinds = [kind.value for kind in _BODIES]
-    if when not in ("in", "ran") or kind not in kinds or not name:
+    if when not in ("in", "ran") or kind not in _BODIES or not name:
         raise ConfigError(
             f"fault point {point!r}",
             "has no known form",
             "Use 'before <write>', 'after <write>', 'in <kind>:<name>' or 'ran <kind>:<name>';"
-            f" kinds: {', '.join(kinds)}.",
+            f" kinds: {', '.join(_BODIES)}.",
         )
 
 

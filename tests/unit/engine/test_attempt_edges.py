@@ -132,27 +132,6 @@ async def test_a_body_that_waited_and_now_gives_a_result_is_a_mismatch_of_a_walk
     assert stuck.error is not None and "recorded a wait in it" in stuck.error.message
 
 
-async def test_a_walk_waits_where_a_body_that_must_not_run_twice_was_cancelled() -> None:
-    async def first(calls: Calls, _: list[object]) -> object:
-        try:
-            async with asyncio.timeout(0.02):
-                await calls.tool("pay", forever, policy=FAIL)
-        except TimeoutError:
-            return [ask(1)]
-        return None
-
-    async def second(calls: Calls, answers: list[object]) -> object:
-        return answers[0]
-
-    desk, program = Desk(mode="walk"), Scripted(first, second)
-    execution = await desk.begin()
-    await desk.run(execution, program)
-    await desk.answer(execution, "yes")
-    ended = await desk.run(await desk.claim(execution), program)
-    assert ended.status is Status.COMPLETED
-    assert program.ledger.entered == ["pay"]
-
-
 async def test_a_lease_refused_while_it_loads_starts_no_program() -> None:
     class Refusing:
         def hold(self, lease: Any, **callbacks: Any) -> Any:
