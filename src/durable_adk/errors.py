@@ -254,10 +254,13 @@ class NotStorable(DurableError):
         path: Where the value sits, such as ``result.items[3].price``.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            path, reason, "Return plain data, or a value of an importable class of a known family."
-        )
+    def __init__(
+        self,
+        path: str,
+        reason: str,
+        remedy: str = "Return plain data, or a value of an importable class of a known family.",
+    ) -> None:
+        super().__init__(path, reason, remedy)
         self.path = path
 
 

@@ -44,6 +44,18 @@ def losing(write: Write) -> Callable[[Check], Check]:
     return listed
 
 
+@losing(Write.REENCRYPT)
+async def _(bench: Bench, lose: Losing) -> None:
+    e = await bench.begin()
+    keys = {"k2": bytes(range(1, 33)), **(bench.keys or {})}
+    store = await bench.rival(keys=keys, faults=bench.faults)
+    lose()
+    done = await store.reencrypt(bench.tenant)
+    assert done.rewritten == 1
+    assert (await store.reencrypt(bench.tenant)).rewritten == 0
+    assert await store.get_execution(e.key) == e
+
+
 @losing(Write.SESSION)
 async def _(bench: Bench, lose: Losing) -> None:
     lose()

@@ -40,6 +40,8 @@ class Adapter:
         keeps_secrets: What is recorded is encrypted: agents may ask for credentials.
         reconcilers: ``reconcile`` callbacks by tool name.
         tool_expiries: How their questions expire, by tool name.
+        redact: Names of fields whose values people are not shown.
+        payload_max: Bytes of the largest value that a body may leave; None for any.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class Adapter:
         keeps_secrets: bool = False,
         reconcilers: Mapping[str, Reconcile] | None = None,
         tool_expiries: Mapping[str, Expiry] | None = None,
+        payload_max: int | None = None,
+        redact: frozenset[str] = frozenset(),
     ) -> None:
         if isinstance(root, AdkApp):
             root, adk_app = root.root_agent, root
@@ -73,6 +77,8 @@ class Adapter:
             outcomes=dict(tool_policies or {}), reconcilers=dict(reconcilers or {})
         )
         self._expiries = dict(tool_expiries or {})
+        self._payload_max = payload_max
+        self._redact = redact
         install()
 
     def check(self) -> None:
@@ -102,6 +108,8 @@ class Adapter:
             policies=self._policies,
             expiries=self._expiries,
             keeps_secrets=self._keeps_secrets,
+            payload_max=self._payload_max,
+            redact=self._redact,
         )
         sessions = AttemptSessions(stage, *open_session(history, self._app_name))
         assert isinstance(self._root, BaseNode)

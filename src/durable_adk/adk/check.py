@@ -80,7 +80,8 @@ def credential(path: str, tool: str = "") -> UnsupportedNode:
         path,
         because=f"{f'its tool {tool}' if tool else 'it'} asks for a credential, and no encryption"
         " key is configured",
-        instead="set encryption.keys, or give it an API key, a token or a service account",
+        instead="set encryption.keys, or give it an API key, a token or a service account of its"
+        " own",
     )
 
 

@@ -95,7 +95,7 @@ async def _call(
                         yield response
                     else:
                         finals.append(response)
-            payload = _to_payload(finals, toolsets.marks(scope, finals))
+            payload = _to_payload(scope, finals)
         except (asyncio.CancelledError, GeneratorExit):
             await attempt.cancelled(admitted)
             raise
@@ -135,9 +135,11 @@ def _call_ids(scope: Scope, ordinal: int) -> CallIds:
     return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
 
 
-def _to_payload(responses: list[LlmResponse], marks: dict[str, Any]) -> Payload:
+def _to_payload(scope: Scope, responses: list[LlmResponse]) -> Payload:
     dumped = [plain.to_plain(response, "response") for response in responses]
-    return codec.encode({"responses": dumped, **marks}, where="response")
+    left = {"responses": dumped, **toolsets.marks(scope, responses)}
+    payload: Payload = scope.stage.encode(left, where="response")
+    return payload
 
 
 def _handed_out(scope: Scope, record: Record, ordinal: int) -> list[LlmResponse]:

@@ -157,7 +157,7 @@ async def _leaf(
                 data = stored.check_storable(event, ctx.node_path)
                 scope.log.append((True, {**data, **_pending(ctx)}))
                 yield event
-        payload = codec.encode(_left(scope, ctx), where=ctx.node_path)
+        payload = stage.encode(_left(scope, ctx), where=ctx.node_path)
     except _seam.NodeInterruptedError:
         interrupts_below_tools.pass_on(ctx, scope.interrupts)
         raise

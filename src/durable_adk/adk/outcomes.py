@@ -83,7 +83,7 @@ async def once(
     try:
         with bound(body):
             result = await run()
-        payload, status = codec.encode(encode(result), where=asked), RecordStatus.COMPLETED
+        payload, status = stage.encode(encode(result), where=asked), RecordStatus.COMPLETED
     except asyncio.CancelledError:
         await stage.attempt.cancelled(admitted)
         raise

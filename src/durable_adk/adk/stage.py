@@ -19,6 +19,7 @@ from durable_adk.adk.marks import Policies
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.adk.sleepers import Sleepers
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
+from durable_adk.model import codec
 from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.doubt import intent_body
 from durable_adk.model.due import Expiry
@@ -84,6 +85,8 @@ class Stage:
     call_expiries: dict[tuple[str, str], tuple[Expiry, bool]] = field(default_factory=dict)
     policies: Policies
     keeps_secrets: bool = False
+    payload_max: int | None = None
+    redact: frozenset[str] = frozenset()
     done: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
     asked_by: dict[tuple[str | None, str], tuple[str, int]] = field(default_factory=dict)
@@ -137,6 +140,14 @@ class Stage:
         self.event_ids = EventIds(self.execution_id, self.step)
         self._entries.clear()
         self._runs.clear()
+
+    def encode(self, value: object, *, where: str) -> Payload:
+        """What a body left, as it is recorded.
+
+        Raises:
+            NotStorable: it cannot be recorded, or is too large.
+        """
+        return codec.encode(value, where=where, most=self.payload_max)
 
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, as every attempt hands it to ADK."""

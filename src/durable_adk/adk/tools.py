@@ -21,6 +21,7 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, check, expiring
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
+from durable_adk.adk.redaction import redacted
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
@@ -142,7 +143,7 @@ async def _recorded(
         request = codec.digest(codec.encode([tool.name, args], where=f"{tool.name} arguments"))
     except NotStorable as error:
         await attempt.halt(error)
-    asked = describe(tool.name, args)
+    asked = describe(tool.name, redacted(args, stage.redact))
     await _check_shown(tool, args, context, call, position, request, asked)
     try:
         run = agent_tool_waits.stand_in(tool)
@@ -177,7 +178,7 @@ async def _recorded(
             left = {"result": result, **_left(before, context, scope)}
             if not _takes(tool, args):  # ADK leaves out what a model made up
                 left[UNFIT] = True
-            payload = codec.encode(left, where=f"{tool.name} result")
+            payload = stage.encode(left, where=f"{tool.name} result")
         except asyncio.CancelledError:
             await attempt.cancelled(admitted)
             raise

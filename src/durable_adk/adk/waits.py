@@ -15,6 +15,7 @@ from durable_adk.adk._patches import (
     answers_that_look_like_json,
     waits_of_one_id,
 )
+from durable_adk.adk.redaction import redacted
 from durable_adk.adk.stage import Shown, Stage
 from durable_adk.adk.tools import describe
 from durable_adk.errors import UnsupportedNode
@@ -133,8 +134,12 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
         )
         return WaitKind.CONFIRMATION, {
             "message": shows.get("hint") or "",
-            "payload": shows.get("payload"),
-            "tool_call": {"id": about.get("id", ""), "name": name, "args": given},
+            "payload": redacted(shows.get("payload"), stage.redact),
+            "tool_call": {
+                "id": about.get("id", ""),
+                "name": name,
+                "args": redacted(given, stage.redact),
+            },
             "response_schema": None,
             "shown": codec.digest(codec.encode([name, given], where="arguments")),
             "fits": fits,
@@ -143,7 +148,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     if call.name == WaitKind.INPUT.value:
         return WaitKind.INPUT, {
             "message": args.get("message") or "",
-            "payload": args.get("payload"),
+            "payload": redacted(args.get("payload"), stage.redact),
             "tool_call": None,
             "response_schema": args.get("response_schema"),
             "shown": "",
@@ -151,7 +156,11 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     return WaitKind.INPUT, {
         "message": "",
         "payload": None,
-        "tool_call": {"id": call.id, "name": call.name, "args": args},
+        "tool_call": {
+            "id": call.id,
+            "name": call.name,
+            "args": redacted(args, stage.redact),
+        },
         "response_schema": None,
         "shown": "",
     }

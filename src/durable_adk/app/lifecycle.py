@@ -231,6 +231,8 @@ class Lifecycle:
             tool_expiries=self._registry.expiries(
                 self.settings.expiries, source=self.settings.source
             ),
+            payload_max=self.settings.payload_max,
+            redact=self.settings.redact,
             **self.parts,
         )
         if root is not None:

@@ -14,6 +14,7 @@ from durable_adk.app.work import AppWorker
 from durable_adk.errors import Unavailable
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import checked_id
+from durable_adk.model.store_results import Reencrypted
 
 
 class Operating(Building):
@@ -120,6 +121,20 @@ class Operating(Building):
         """
         self._lifecycle.check_enabled()
         return await retaining.retain(self._lifecycle)
+
+    async def reencrypt(self) -> Reencrypted:
+        """Write all that this App has stored again under the first of ``encryption.keys``: what is
+        plain, and what is under another key. Afterwards the other keys can be removed.
+
+        Safe beside workers that have all the keys, and the same first one. Repeat: yes; cut off,
+        the next call goes on. Needs no root agent.
+
+        Raises:
+            ConfigError: no keys are configured; ``KeyMissing``: something is under another one.
+            CorruptHistory: a stored value was changed or moved.
+        """
+        opened = await self._lifecycle.opened()
+        return await opened.store.reencrypt(self._lifecycle.tenant)
 
     def worker(self) -> AppWorker:
         """A worker of this App: ``await app.worker().run()`` keeps recovering until stopped."""

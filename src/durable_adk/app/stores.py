@@ -35,6 +35,7 @@ def make_store(
         lease_ttl_ms=settings.lease_ttl_ms,
         spill_above=settings.spill_above,
         compress_above=settings.compress_above,
+        payload_max=settings.payload_max,
         keys=settings.encryption_keys,
         read_plain=settings.read_plain,
         clock=clock,

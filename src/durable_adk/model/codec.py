@@ -47,16 +47,35 @@ _MARK = f'"{TAG}"'
 _UNORDERED = frozenset({"map", "counter", "defaultdict", "set", "frozenset"})
 
 
-def encode(value: object, *, where: str = "value") -> Payload:
-    """The recorded text of a value.
+def encode(value: object, *, where: str = "value", most: int | None = None) -> Payload:
+    """The recorded text of a value; of at most ``most`` bytes.
 
     Raises:
         NotStorable: its ``path`` begins with ``where`` and says what cannot be stored.
     """
     try:
-        return dumps(to_json(value))
+        text = dumps(to_json(value))
     except (Refused, RecursionError) as error:
         raise _not_storable(error, where) from None
+    check_size(text, most, where=where)
+    return text
+
+
+def check_size(text: Payload, most: int | None, *, where: str) -> None:
+    """Refuse a text of more bytes than ``most``; None: any size.
+
+    Raises:
+        NotStorable: with the size and the limit.
+    """
+    if most is None or len(text) * 4 <= most:
+        return
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > most:
+        raise NotStorable(
+            where,
+            f"has {size} bytes, and payload.max is {most}",
+            "Keep it elsewhere and record where, or raise payload.max.",
+        )
 
 
 def decode(text: Payload) -> Any:

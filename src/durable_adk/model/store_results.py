@@ -45,6 +45,7 @@ class Write(enum.Enum):
     CUTTING = "somebody is about to move the floor of a session, or not any more"
     CUT = "a session begins behind its oldest turns"
     REMOVED = "something of the turns below a floor is gone"
+    REENCRYPT = "a value is encrypted under the current key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,19 @@ class Renewal:
     held: bool
     cancel: str | None = None
     overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reencrypted:
+    """What a pass over all that is stored did.
+
+    Attributes:
+        seen: Documents that were looked at.
+        rewritten: Those with a value that was plain, or under another key.
+    """
+
+    seen: int
+    rewritten: int
 
 
 @dataclass(frozen=True, slots=True)

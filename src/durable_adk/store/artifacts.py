@@ -38,6 +38,8 @@ class Artifacts(Part):
         """
         core, nonce, owner = self._core, new_nonce(), new.file.key
         scope = new.file.scope
+        core.check_size(f"artifact {new.file.name}", new.content)
+        core.check_size(f"artifact {new.file.name}: custom_metadata", new.metadata)
         body = await core.store(
             owner, part_nonce(nonce, "body"), new.content, inline_up_to=CONTENT_INLINE
         )

@@ -239,6 +239,8 @@ class Committing(Part):
             raise ValueError(f"places {wrong} are not open in frontier {frontier.id}")
         if not answers:
             return False
+        for answer in answers.values():
+            core.check_size("answer", answer.value)
         run = ""
         if any(is_large(answer.value, ANSWER_INLINE) for answer in answers.values()):
             run = await self._run_of(key)

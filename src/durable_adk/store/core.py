@@ -18,6 +18,7 @@ from tenacity import (
 )
 
 from durable_adk.errors import Unavailable
+from durable_adk.model import codec
 from durable_adk.model.activity import Payload
 from durable_adk.model.store_results import Write
 from durable_adk.store import filters
@@ -140,11 +141,13 @@ class Core:
         deadline_ms: int,
         spill_above: int,
         compress_above: int | None = COMPRESS_ABOVE,
+        payload_max: int | None = None,
         sealing: Sealing | None = None,
     ) -> None:
         self.link = link
         self.sealing = sealing or Sealing()
         self._compress_above = compress_above
+        self._payload_max = payload_max
         self.clock = clock
         self.faults = faults
         self.spill_above = spill_above
@@ -265,6 +268,15 @@ class Core:
         return None if doc is None else self.sealing.opened(name, doc)
 
     # ------------------------------------------------------------------ payloads
+
+    def check_size(self, where: str, text: Payload | None) -> None:
+        """Refuse what a caller gave, before anything of it is stored.
+
+        Raises:
+            NotStorable: it is larger than ``payload.max``.
+        """
+        if text is not None:
+            codec.check_size(text, self._payload_max, where=where)
 
     async def store(
         self, owner: str, nonce: str, text: Payload, *, inline_up_to: int | None = None

@@ -24,6 +24,7 @@ from durable_adk.store.listing import Listing
 from durable_adk.store.loading import Loading
 from durable_adk.store.payloads import COMPRESS_ABOVE
 from durable_adk.store.recording import Recording
+from durable_adk.store.reencrypting import Reencrypting
 from durable_adk.store.retaining import Retaining
 from durable_adk.store.scopes import Scopes
 from durable_adk.store.sealing import Sealing
@@ -51,6 +52,7 @@ class MongoStore(
     Turns,
     Retaining,
     Checking,
+    Reencrypting,
 ):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 
@@ -72,6 +74,7 @@ class MongoStore(
         operation_timeout_ms: int | None = None,
         spill_above: int = 1 << 20,
         compress_above: int | None = COMPRESS_ABOVE,
+        payload_max: int | None = None,
         keys: Mapping[str, bytes] | None = None,
         read_plain: bool = True,
     ) -> None:
@@ -90,6 +93,8 @@ class MongoStore(
                 renewal can fail and be tried again. By default 30 % of it.
             spill_above: Payloads of more bytes are stored in chunks.
             compress_above: Payloads of more characters are compressed; None: none is.
+            payload_max: Messages, answers, states and artifacts of more bytes are refused; None for
+                any size. What a body leaves was refused as its failure.
             keys: What content is encrypted with, 32 bytes each, by id; the first one encrypts,
                 every one decrypts. None: nothing is encrypted.
             read_plain: Off: content that is not encrypted is refused.
@@ -115,6 +120,7 @@ class MongoStore(
                 deadline_ms=max(DEADLINE_MS, timeout_ms * 3),
                 spill_above=spill_above,
                 compress_above=compress_above,
+                payload_max=payload_max,
                 sealing=Sealing(keys, read_plain=read_plain),
             )
         )

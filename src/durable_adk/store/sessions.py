@@ -42,6 +42,7 @@ class Sessions(Part):
 
     async def create_session(self, session: SessionRecord) -> SessionRecord | None:
         """Insert a session. The first insert wins; None if it was there before."""
+        self._core.check_size("state", session.state)
         nonce = new_nonce()
         doc = await self._put_session(session, nonce)
         if doc["w"] != nonce:
@@ -131,6 +132,8 @@ class Sessions(Part):
     async def begin(self, new: NewExecution) -> Begun | Taken | Busy | Forked:
         """Insert an execution as the next turn of its session, making the session if new."""
         core = self._core
+        core.check_size("input", new.input)
+        core.check_size("state", new.initial_state)
         last = await self._last_turn(new.session_key)
         base = 0
         if last is None:
