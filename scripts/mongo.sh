@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 usage() {
     cat <<'EOF'
 usage: scripts/mongo.sh start|stop|status|uri [--standalone | --members N] [--name NAME] [--port P]
-                        [--advertise HOST:PORT,...]
+                        [--advertise HOST:PORT,...] [--uncompressed]
 
   start   start it, wait until it takes writes, print its URI (running already: print its URI)
   stop    stop it and delete its data
@@ -20,6 +20,8 @@ usage: scripts/mongo.sh start|stop|status|uri [--standalone | --members N] [--na
   --advertise HOST:PORT,...
                 the address of each member, for the other members and for clients: that of a proxy
                 in front of it, which finds the member's own port in <its folder>/port
+  --uncompressed
+                what it writes to its files can be read in them
 
 The program is $MONGOD, else mongod on PATH, else the one in the project's virtual environment.
 EOF
@@ -27,10 +29,14 @@ EOF
 
 command="${1:-}"
 [ $# -gt 0 ] && shift
-members=1 name=main port="" kind=replica advertise=""
+members=1 name=main port="" kind=replica advertise="" compression=()
 while [ $# -gt 0 ]; do
     case "$1" in
     --standalone) kind=standalone && shift ;;
+    --uncompressed)
+        compression=(--wiredTigerCollectionBlockCompressor none --wiredTigerJournalCompressor none)
+        shift
+        ;;
     --members | --name | --port | --advertise)
         [ $# -ge 2 ] || die "$1 needs a value" "See scripts/mongo.sh --help."
         printf -v "${1#--}" '%s' "$2" && shift 2
@@ -97,7 +103,7 @@ launch() {
     "$mongod" --fork --logpath "$folder/log" --pidfilepath "$folder/pid" --dbpath "$folder/data" \
         --bind_ip 127.0.0.1 --port "$2" --nounixsocket --wiredTigerCacheSizeGB 0.25 \
         --setParameter enableTestCommands=1 --setParameter diagnosticDataCollectionEnabled=false \
-        "${options[@]}" >"$folder/out" 2>&1 9>&-
+        "${compression[@]}" "${options[@]}" >"$folder/out" 2>&1 9>&-
 }
 
 # launch_free MEMBER: the same on a free port, which it prints; another is tried if it was taken.
