@@ -22,7 +22,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 from pymongo import MongoClient
 
-from durable_adk import App, InvalidAnswer, MongoArtifactService
+from durable_adk import App, InvalidAnswer, KeyMissing, MongoArtifactService
 from durable_adk.adk.scripted_model import calls, says
 from durable_adk.model import codec
 from tests.faults.catalogue import agent
@@ -228,3 +228,56 @@ async def test_a_credential_that_does_not_fit_is_refused_and_not_quoted(
     assert secret not in str(schema["properties"][asked.id])
     out = await app.resume(out.execution_id, answers)
     assert out.status == "completed"
+
+
+async def test_keys_are_rotated_below_what_runs_and_waits(
+    raw_server: tuple[str, Path], make: Any, tmp_path: Path
+) -> None:
+    secret, ledger = f"planted{os.urandom(8).hex()}", Ledger(tmp_path / "ledger")
+    new = {"k2": base64.b64encode(os.urandom(32)).decode()}
+
+    def app(keys: dict[str, str], **more: bool) -> App:
+        return make(program(ledger, secret), "rotating", encryption={"keys": keys, **more})
+
+    out = await app(KEYS).invoke(user_id="u", message="go", execution_id="e")
+    both = app({**new, **KEYS})
+    assert out.status == "suspended"
+    done = await both.reencrypt()
+    assert 0 < done.rewritten <= done.seen
+    out = await both.resume("e", {wait.id: reply(wait, secret) for wait in out.waits})
+    assert out.status == "suspended"
+    assert (await both.reencrypt()).rewritten == 0
+    with pytest.raises(KeyMissing, match="'k2'"):  # a worker that was left behind
+        await app(KEYS).resume("e", {wait.id: reply(wait, secret) for wait in out.waits})
+    last = app(new, read_plain=False)
+    out = await last.resume("e", {wait.id: reply(wait, secret) for wait in out.waits})
+    assert (out.status, out.response) == ("completed", f"said {secret}")
+
+
+async def test_what_is_under_a_key_that_is_not_here_is_kept_and_goes_on_with_it(
+    raw_server: tuple[str, Path], make: Any, tmp_path: Path
+) -> None:
+    """A key that was removed too early: the message is under the new one, its records are not."""
+    secret, ledger = f"planted{os.urandom(8).hex()}", Ledger(tmp_path / "ledger")
+    new = {"k2": base64.b64encode(os.urandom(32)).decode()}
+
+    def app(keys: dict[str, str]) -> App:
+        return make(program(ledger, secret), "early", encryption={"keys": keys})
+
+    out = await app(KEYS).invoke(user_id="u", message="go", execution_id="e")
+    answers = {wait.id: reply(wait, secret) for wait in out.waits}
+    both = app({**new, **KEYS})
+    await both.reencrypt()
+    with MongoClient(raw_server[0]) as client:  # one document as it was before
+        steps = client["durable_adk"]["durable_steps"]
+        run = client["durable_adk"]["durable_executions"].find_one({"app": "early"})["run"]
+        mine = {"_id": {"$regex": f"^{run}:"}}
+        assert steps.update_many(mine, {"$set": {"ev.key": "k1"}}).modified_count == 1
+        with pytest.raises(KeyMissing, match="'k1'"):
+            await app(new).resume("e", answers)
+        steps.update_many(mine, {"$set": {"ev.key": "k2"}})
+    found = await both.executions.get("e")
+    assert (found.status, found.error.type) == ("stuck", "KeyMissing")
+    await both.retry("e")
+    out = await both.resume("e", answers)
+    assert out.status == "suspended"

@@ -105,10 +105,11 @@ def tool(ledger: Ledger) -> LlmAgent:
     )
 
 
-def signed_in(ledger: Ledger) -> LlmAgent:
-    """A sign-in whose code is good for one exchange; every later process has only its result."""
+def _at_the_site(ledger: Ledger) -> AuthConfig:
+    """A sign-in, whose site is not asked. Each process is a fork of its own: what ADK draws for a
+    sign-in would differ in every life."""
 
-    async def exchange(self: Any, given: AuthCredential, scheme: Any = None) -> ExchangeResult:
+    def exchanged(given: AuthCredential) -> ExchangeResult:
         assert given.oauth2 is not None
         if given.oauth2.access_token:  # as ADK's own does
             return ExchangeResult(given, False)
@@ -118,9 +119,21 @@ def signed_in(ledger: Ledger) -> LlmAgent:
         made.oauth2.access_token = "of the user"
         return ExchangeResult(made, True)
 
-    # Each process is a fork of its own; what ADK draws for a sign-in would differ in every life.
-    OAuth2CredentialExchanger.exchange = exchange  # type: ignore[method-assign]
+    async def exchange(self: Any, given: AuthCredential, scheme: Any = None) -> ExchangeResult:
+        return exchanged(given)
+
+    def exchange_sync(self: Any, given: AuthCredential, scheme: Any = None) -> ExchangeResult:
+        return exchanged(given)
+
+    exchanger: Any = OAuth2CredentialExchanger
+    exchanger.exchange, exchanger._exchange_sync = exchange, exchange_sync
     authlib.oauth2.client.generate_token = lambda *_, **__: "drawn"
+    return oauth("https://site.test")
+
+
+def signed_in(ledger: Ledger) -> LlmAgent:
+    """The first call exchanges the code, in its body; the later ones use what it gave."""
+    auth = _at_the_site(ledger)
 
     async def fetch(q: str, credential: AuthCredential) -> str:
         """Fetch."""
@@ -135,7 +148,7 @@ def signed_in(ledger: Ledger) -> LlmAgent:
         calls(("fetch", {"q": "b"})),
         calls(("fetch", {"q": "c"})),
         says("done"),
-        tools=[AuthenticatedFunctionTool(func=fetch, auth_config=oauth("https://site.test"))],
+        tools=[AuthenticatedFunctionTool(func=fetch, auth_config=auth)],
     )
 
 
@@ -177,7 +190,14 @@ def over_http(ledger: Ledger) -> LlmAgent:
 
 
 def node(ledger: Ledger) -> Workflow:
-    auth = api_key()
+    return _gated(ledger, api_key())
+
+
+def signed_node(ledger: Ledger) -> Workflow:
+    return _gated(ledger, _at_the_site(ledger))
+
+
+def _gated(ledger: Ledger, auth: AuthConfig) -> Workflow:
 
     async def before(node_input: Any) -> str:
         ledger.add("node", "before")
@@ -186,7 +206,9 @@ def node(ledger: Ledger) -> Workflow:
 
     async def gated(ctx: Any, node_input: Any) -> str:
         credential = AuthHandler(auth).get_auth_response(ctx.state)
-        ledger.add("node", "gated", credential.api_key if credential else None)
+        assert credential is not None
+        token = credential.oauth2.access_token if credential.oauth2 else credential.api_key
+        ledger.add("node", "gated", token)
         await a_moment()
         return "y"
 
@@ -228,6 +250,13 @@ SHAPES: dict[str, Shape] = {
     ),
     "a function node that asks for a key": Shape(
         build=node,
+        feature="credentials asked for by function nodes",
+        waits=(1,),
+        answer=answer,
+        config=ENCRYPTED,
+    ),
+    "a function node that asks for a sign-in": Shape(
+        build=signed_node,
         feature="credentials asked for by function nodes",
         waits=(1,),
         answer=answer,

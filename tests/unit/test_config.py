@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from durable_adk._config_keys import KEYS, TOOL_KEYS
 from durable_adk.errors import ConfigError
 from tests.support.ids import shown
 
+KEY = b64encode(bytes(range(32))).decode()
 EXAMPLE = Path(__file__).parents[2] / "agent.yaml.example"
 
 
@@ -69,7 +71,9 @@ def test_every_key_is_read_into_its_field() -> None:
             },
             "replay": {"mode": "walk", "input_mismatch": {"model": "error"}},
             "session": {"max_turns": 9},
-            "payload": {"spill_above": "2MB"},
+            "payload": {"compress_above": "4KB", "spill_above": "2MB", "max": "9MB"},
+            "encryption": {"keys": {"k": KEY}, "read_plain": False},
+            "redact": ["card"],
             "tools": {"pay": {"on_unknown_outcome": "fail"}},
             "shutdown": {"grace": 0.5},
         }
@@ -92,7 +96,12 @@ def test_every_key_is_read_into_its_field() -> None:
         mode="walk",
         model_mismatch="error",
         max_turns=9,
+        compress_above=4_096,
         spill_above=2 * 1024 * 1024,
+        payload_max=9 * 1024 * 1024,
+        encryption_keys={"k": bytes(range(32))},
+        read_plain=False,
+        redact=frozenset({"card"}),
         tools={"pay": "fail"},
         grace_s=0.5,
     )
@@ -146,6 +155,11 @@ WRONG: dict[str, list[Any]] = {
     "replay.input_mismatch.tool": ["warn"],
     "replay.input_mismatch.wait": ["warn"],
     "session.max_turns": [0, "all"],
+    "payload.compress_above": [-1, "none", None, "16MB"],
+    "payload.max": [0, "2000MB", "no", None],
+    "encryption.keys": [None, "k1", [], {"": "x"}, {"a b": "x"}, {"k": "x"}, {"k": 1}],
+    "encryption.read_plain": ["no", 0],
+    "redact": ["card", [1], {"card": True}, [""]],
     "payload.spill_above": [0, "1GB", "x", 1.5, True, "16MB"],
     "shutdown.grace": [-1, "never"],
     "tools.pay.on_unknown_outcome": ["Rerun", 1, None],
@@ -162,7 +176,40 @@ def test_a_wrong_value_is_refused_with_source_key_and_rule(key: str, value: obje
     assert error.remedy
 
 
-NOT_YET = ["record_requests", "payload.compress_above", "payload.max", "encryption.keys"]
+def test_a_size_may_be_never() -> None:
+    settings = load({"payload": {"compress_above": "never", "max": "never"}})
+    assert (settings.compress_above, settings.payload_max) == (None, None)
+    assert load({"payload": {"compress_above": 0}}).compress_above == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (KEY[:-4], "got 30 bytes"),
+        ("planted secret", "not base64"),
+        (b64encode(bytes(64)).decode(), "got 64 bytes"),
+    ],
+)
+def test_a_key_that_is_none_is_refused_by_its_id_and_not_shown(text: str, rule: str) -> None:
+    error = refusal({"encryption": {"keys": {"k1": "${K}"}}}, env={"K": text})
+    assert error.subject == "config=: encryption.keys"
+    assert "k1" in error.reason and rule in error.reason
+    assert text not in str(error)
+    missing = refusal({"encryption": {"keys": {"k1": "${K}"}}})
+    assert "encryption.keys.k1" in str(missing) and "K is not set" in str(missing)
+
+
+def test_keys_have_one_form_each_and_are_in_no_repr() -> None:
+    key = bytes([255] * 31 + [254])
+    given = {"k1": urlsafe_b64encode(key).decode(), "k2": f" {KEY}\n"}
+    settings = load({"encryption": {"keys": given}})
+    assert settings.encryption_keys == {"k1": key, "k2": bytes(range(32))}
+    assert KEY not in repr(settings) and repr(key) not in repr(settings)
+    twice = refusal({"encryption": {"keys": {"k1": KEY, "k2": KEY}}})
+    assert "two ids have the same key" in twice.reason
+
+
+NOT_YET = ["record_requests"]
 NOT_YET += ["retention.turns", "retention.age", "tools.pay.expires_after", "tools.pay.on_expiry"]
 
 
@@ -378,7 +425,7 @@ def test_a_file_that_cannot_be_read_is_one_error(
 
 # Keys without a default that could be shown: they are commented out, as examples.
 EXAMPLES = ["version", "mongodb.uri", "mongodb.database", "session.max_turns"]
-EXAMPLES += ["tools.issue_refund.on_unknown_outcome"]
+EXAMPLES += ["tools.issue_refund.on_unknown_outcome", "redact", "encryption.keys"]
 
 
 def test_a_copy_of_the_example_works_as_it_is_and_sets_the_defaults() -> None:
@@ -386,10 +433,16 @@ def test_a_copy_of_the_example_works_as_it_is_and_sets_the_defaults() -> None:
 
 
 def test_what_the_example_shows_as_examples_is_accepted(tmp_path: Path) -> None:
-    names = {part for key in EXAMPLES for part in key.split(".")} - {"mongodb"}
+    names = {part for key in EXAMPLES for part in key.split(".")} - {"mongodb", "encryption"}
     commented = re.compile(rf"^( *)# ( *(?:{'|'.join(names)}):)", re.MULTILINE)
     path = write(tmp_path, commented.sub(r"\1\2", EXAMPLE.read_text("utf-8")))
-    assert load(path, env={"MONGODB_URI": "mongodb://h"}) == config.Settings(
+    keys = {"k2": bytes(32), "k1": bytes(range(32))}
+    env = {f"DURABLE_KEY_{name[1]}": b64encode(key).decode() for name, key in keys.items()}
+    found = load(path, env={"MONGODB_URI": "mongodb://h", **env})
+    assert list(found.encryption_keys) == ["k2", "k1"]  # the first one encrypts
+    assert found == config.Settings(
+        encryption_keys=keys,
+        redact=frozenset({"card_number", "password"}),
         source=str(path),
         durable_workflow=True,
         version="1",

@@ -1,8 +1,8 @@
-"""Credentials that a user gave: what ADK makes of an answer, once.
+"""Credentials that a user gave: what ADK makes of an answer in front of a node, once.
 
-ADK exchanges the code of a sign-in as soon as the answer is there, in front of the tool or node
-that asked. A code is good for one exchange: its result is recorded, encrypted as everything is.
-Inside a tool's body an exchange is a part of that body.
+A sign-in's code is good for one exchange. Where ADK makes it before the node that asked is entered,
+its result is recorded, encrypted as everything is. A tool exchanges its code in its own body, and
+is run again as a whole when it is cut off; ADK then asks the user again.
 """
 
 from __future__ import annotations
