@@ -37,6 +37,7 @@ ONLY_IN = {
     "google": ("adk/", "flow/", "examples/"),
     "pymongo": ("store/", "examples/"),
     "bson": ("store/", "examples/"),
+    "cryptography": ("store/",),
     "gridfs": ("store/",),
     "motor": ("store/",),
     "mongomock": ("store/",),
@@ -47,7 +48,15 @@ ONLY_IN = {
     "click": ("cli/",),
 }
 # What ``from durable_adk import App`` must not load, so that functions import it.
-LOADED_LATE = {"jsonschema", "mongomock", "mongomock_motor", "motor", "referencing", "yaml"}
+LOADED_LATE = {
+    "cryptography",
+    "jsonschema",
+    "mongomock",
+    "mongomock_motor",
+    "motor",
+    "referencing",
+    "yaml",
+}
 # ADK's private names live behind one seam, each with a check and a contract test.
 PRIVATE_ADK_IN = ("adk/_seam.py",)
 
