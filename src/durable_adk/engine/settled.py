@@ -62,14 +62,19 @@ async def with_results(
     Raises:
         LeaseLost: another owner put something there.
     """
+    told = [
+        (record, about)
+        for record in records
+        if record.step == execution.step and (about := _doubted(record)) is not None
+    ]
+    if not told:
+        return records
     there = {record.slot for record in records}
     missing = {
         record.digest
-        for record in records
-        if record.step == execution.step
-        and (about := _doubted(record)) is not None
-        and codec.decode(record.body or "{}").get("outcome") == "done"
-        and slot_of(about[0].step, about[0].digest, about[1] + 1) not in there
+        for record, (position, attempt_try) in told
+        if codec.decode(record.body or "{}").get("outcome") == "done"
+        and slot_of(position.step, position.digest, attempt_try + 1) not in there
     }
     if not missing:
         return records

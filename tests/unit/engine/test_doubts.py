@@ -420,6 +420,28 @@ async def test_a_callback_that_fails_at_every_attempt_ends_it() -> None:
     assert ended.error is not None and ended.error.message == "no network"
 
 
+async def test_a_callback_is_asked_about_a_cancelled_body_too_and_the_next_attempt_goes_on() -> (
+    None
+):
+    async def script(calls: Calls, _: list[object]) -> object:
+        first = calls.attempt.execution.attempt == 1
+        try:
+            async with asyncio.timeout(0.01):
+                return await pay(calls, body=forever if first else None)
+        except TimeoutError:
+            return None
+
+    desk, program = Desk(), Told(script, answer=lambda doubt: NOT_DONE)
+    execution = await desk.begin()
+    queued = await desk.run(execution, program)
+    assert (queued.status, queued.failures) == (Status.QUEUED, 1)
+    assert queued.error is not None and "left no result" in queued.error.message
+    assert [doubt.lease_ended_at for doubt in program.asked] == [None]
+    ended = await again(desk, execution, program)
+    assert codec.decode(ended.result or "")["output"] == "pay"
+    assert len(program.asked) == 1
+
+
 async def test_no_callback_is_asked_without_the_lease() -> None:
     desk, program = Desk(), Told(pays, answer=lambda doubt: DONE)
     execution = await killed(desk, program)
