@@ -6,7 +6,18 @@ needed, so a wrong call that becomes accepted fails the check.
 
 from __future__ import annotations
 
-from durable_adk import App, Outcome, StreamEvent, Wait, durable_tool, now, random, step, uuid4
+from durable_adk import (
+    App,
+    Doubt,
+    Outcome,
+    StreamEvent,
+    Wait,
+    durable_tool,
+    now,
+    random,
+    step,
+    uuid4,
+)
 from durable_adk.engine.ports import Clock, Faults, NoFaults
 from durable_adk.errors import DurableError, InvalidAnswer, SessionBusy, UnsupportedNode
 from durable_adk.model.identity import ExecutionKey, Tenant, execution_key, session_key
@@ -74,6 +85,15 @@ async def wrong_calls_of_an_app_are_type_errors(app: App, outcome: Outcome, wait
 @durable_tool(on_unknown_outcome="fail")
 def issue_refund(order_id: str, cents: int) -> dict[str, int]:
     return {order_id: cents}
+
+
+async def _look(doubt: Doubt) -> dict[str, object] | None:
+    return {"outcome": "done", "result": doubt.args} if doubt.attempt else None
+
+
+@durable_tool(on_unknown_outcome="ask", reconcile=_look)
+def pay(cents: int) -> int:
+    return cents
 
 
 def a_tool_keeps_its_signature(app: App) -> dict[str, int]:

@@ -258,7 +258,7 @@ def _message(told: Doubt) -> str:
     text = json.dumps(told.args, ensure_ascii=False, default=str)
     args = text if len(text) <= 500 else f"{text[:497]}..."
     if told.lease_ended_at is None:
-        end = "It was cancelled there."
+        end = "It was cancelled there, or its process gave it back."
     else:
         at = told.lease_ended_at.isoformat(timespec="seconds")
         end = f"The lease of its owner ended by {at}; its body may still be running."

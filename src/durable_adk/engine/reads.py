@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from durable_adk.engine.ports import Store
+from durable_adk.engine.settled import settled_slots
 from durable_adk.errors import CorruptHistory, NotFound
 from durable_adk.model.activity import ActivityInfo, Kind, Record, RecordStatus, slot_of
 from durable_adk.model.codec import decode
@@ -110,11 +111,12 @@ def _calls(
 ) -> Iterator[ActivityInfo]:
     outcomes: dict[tuple[int, str], Record] = {}
     settled: set[str] = set()
+    told = settled_slots(records)  # what was in doubt there is known, or is tried anew
     for record in records:
         if record.is_intent or _kind(record) in (Kind.WAIT, Kind.SHARED):
             continue
         settled.add(record.slot)
-        if counted.has(record):
+        if counted.has(record) and record.slot not in told:
             outcomes[record.step, record.digest] = record  # in key order: the last try stays
     # A verdict has no place in the log; it stands behind what has.
     for record in sorted(outcomes.values(), key=lambda r: (r.step, r.seq == 0, r.seq, r.digest)):

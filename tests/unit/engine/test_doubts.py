@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from durable_adk.engine.answers import problem_with
+from durable_adk.engine.reads import activities_of
 from durable_adk.errors import LeaseLost
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
@@ -154,6 +155,10 @@ async def test_not_done_opens_the_next_try_under_the_same_activity() -> None:
         about = doubted(Position.parse(frontier.waits[0].position))
         assert about == (Position(1, f"{AGENT}/:pay", 1, Kind.TOOL, 1), round_of_it)
         await desk.answer(execution, NOT_DONE)
+        shown = [
+            info.status for info in await activities_of(desk.store, await desk.read(execution))
+        ]
+        assert shown == ["in_doubt"] + ["completed"] * round_of_it
         if round_of_it == 1:
             await killed(desk, program, execution=await desk.claim(execution))
     assert len(seen) == 4, "each doubt and each frontier has an id of its own"
@@ -239,6 +244,21 @@ async def test_a_crash_between_the_answer_and_its_outcome_changes_nothing() -> N
         assert ended.status is Status.COMPLETED, point
         assert codec.decode(ended.result or "")["output"] == {"paid": TOLD, "then": "after"}
         assert program.ledger.entered.count("pay") == 1
+
+
+@pytest.mark.parametrize("point", ["after verdict", "before doubts", "after doubts"])
+async def test_a_crash_while_it_asks_changes_nothing(point: str) -> None:
+    desk, program = Desk(), Scripted(pays)
+    execution = await killed(desk, program)
+    with pytest.raises(ProcessDied):
+        await again(desk, execution, program, faults=FaultPlan().fail(point, ProcessDied()))
+    if point == "after doubts":
+        assert frontier_of(await desk.read(execution)).open == 1
+    else:
+        assert frontier_of(await again(desk, execution, program)).open == 1
+    await desk.answer(execution, DONE)
+    assert (await again(desk, execution, program)).status is Status.COMPLETED
+    assert program.ledger.entered.count("pay") == 1
 
 
 async def test_a_stale_owner_asks_nobody() -> None:
