@@ -493,7 +493,7 @@ async def test_a_body_that_runs_out_of_time_is_asked_about_before_its_retry(desk
         node = FunctionNode(
             func=runner,
             name="runner",
-            timeout=0.05,
+            timeout=0.5,
             retry_config=RetryConfig(max_attempts=3, initial_delay=0.0, jitter=0.0),
         )
         return Workflow(name="flow", edges=[(START, node)])

@@ -43,6 +43,11 @@ async def forever() -> object:
     return await asyncio.Event().wait()
 
 
+def soon(calls: Calls) -> asyncio.Timeout:
+    """A time limit that passes in the first attempt only."""
+    return asyncio.timeout(0.01 if calls.attempt.execution.attempt == 1 else None)
+
+
 class Told(Scripted):
     """With a ``reconcile`` callback."""
 
@@ -113,6 +118,7 @@ async def test_done_is_the_outcome_in_this_step_and_in_later_ones(mode: str) -> 
         return [ask(1)]
 
     async def second(calls: Calls, given: list[object]) -> object:
+        assert given == ["yes"]
         return await calls.tool("last")
 
     desk, program = Desk(mode=mode), Scripted(first, second)
@@ -123,6 +129,7 @@ async def test_done_is_the_outcome_in_this_step_and_in_later_ones(mode: str) -> 
     frontier = frontier_of(suspended)
     assert [wait.kind for wait in frontier.waits] == [WaitKind.INPUT]
     await desk.answer(execution, "yes")
+    await killed(desk, program, "in tool:last", execution=await desk.claim(execution))
     ended = await again(desk, execution, program)
     assert ended.status is Status.COMPLETED
     assert program.ledger.entered.count("pay") == 1
@@ -161,6 +168,8 @@ async def test_not_done_opens_the_next_try_under_the_same_activity() -> None:
         assert shown == ["in_doubt"] + ["completed"] * round_of_it
         if round_of_it == 1:
             await killed(desk, program, execution=await desk.claim(execution))
+            infos = await activities_of(desk.store, await desk.read(execution))
+            assert [info.kind for info in infos] == ["tool", "wait"]
     assert len(seen) == 4, "each doubt and each frontier has an id of its own"
     ended = await again(desk, execution, program)
     assert ended.status is Status.COMPLETED
@@ -278,7 +287,7 @@ async def test_a_stale_owner_asks_nobody() -> None:
 async def test_a_body_that_runs_out_of_time_is_asked_about_although_the_program_goes_on() -> None:
     async def script(calls: Calls, _: list[object]) -> object:
         try:
-            async with asyncio.timeout(0.01):
+            async with soon(calls):
                 return await pay(calls, body=forever)
         except TimeoutError:
             return await calls.tool("instead")
@@ -297,7 +306,7 @@ async def test_a_body_that_runs_out_of_time_is_asked_about_although_the_program_
 async def test_a_run_that_ends_over_a_cancelled_body_does_not_commit() -> None:
     async def script(calls: Calls, _: list[object]) -> object:
         try:
-            async with asyncio.timeout(0.01):
+            async with soon(calls):
                 return await pay(calls, body=forever)
         except TimeoutError:
             return "never mind"
@@ -446,7 +455,7 @@ async def test_a_callback_is_asked_about_a_cancelled_body_too_and_the_next_attem
     async def script(calls: Calls, _: list[object]) -> object:
         first = calls.attempt.execution.attempt == 1
         try:
-            async with asyncio.timeout(0.01):
+            async with soon(calls):
                 return await pay(calls, body=forever if first else None)
         except TimeoutError:
             return None
