@@ -354,6 +354,26 @@ async def test_a_callback_finds_out(desk: Desk) -> None:
     assert wait.details["by"] == "reconcile"
 
 
+async def test_a_callback_that_hangs_does_not_outlive_a_cancellation(desk: Desk) -> None:
+    asked = asyncio.Event()
+
+    async def look(doubt: Doubt) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    def root() -> LlmAgent:
+        tool = charging(desk, reconcile=look)
+        return talker(calls(("charge", {"cents": 5})), says("done"), tools=[tool])
+
+    await desk.die(root(), "ran tool:charge")
+    app = desk.app(root())
+    going_on = asyncio.ensure_future(app.recover())
+    await asked.wait()
+    assert (await app.cancel("e", "no more")).status == "cancelled"
+    await going_on
+    assert len(desk.paid) == 1
+
+
 def _noted(doubt: Doubt) -> Any:
     return done(f"found {doubt.name}")
 

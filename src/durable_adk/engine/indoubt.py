@@ -8,6 +8,7 @@ the log like any other outcome.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import json
@@ -97,6 +98,7 @@ class Deciding:
         self._check = check
         self._may_start = may_start
         self._before_commit = before_commit
+        self._asking: asyncio.Future[Any] | None = None
 
     async def decide(self, recorded: Recorded) -> Recorded | Execution:
         """Settle every doubt of the open step, or ask.
@@ -153,8 +155,7 @@ class Deciding:
         if not self._may_start():
             raise too_late(self._past.execution.execution_id)
         await self._reach(doubt, ran=False)
-        found = ask(doubt.told)
-        value = await found if inspect.isawaitable(found) else found
+        value = await self._awaited(ask(doubt.told))
         await self._reach(doubt, ran=True)
         self._check()
         if value is None:
@@ -169,6 +170,23 @@ class Deciding:
         await reach_body(
             self._faults, "reconcile", doubt.verdict.name, ran=ran, on_death=lambda _death: None
         )
+
+    async def _awaited(self, found: Any) -> Any:
+        if not inspect.isawaitable(found):
+            return found
+        self._asking = asyncio.ensure_future(found)
+        try:
+            return await self._asking
+        except asyncio.CancelledError:
+            self._check()
+            raise
+        finally:
+            self._asking = None
+
+    def stop(self) -> None:
+        """Cancel the callback that is being asked: the attempt is over."""
+        if self._asking is not None:
+            self._asking.cancel()
 
     # ---------------------------------------------------------------- the waits
 

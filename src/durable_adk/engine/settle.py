@@ -119,6 +119,7 @@ class _Run:
         self._settings = settings
         self._faults = faults
         self._attempt: Attempt | None = None
+        self._decider: Deciding | None = None
         self._closing: Attempt | None = None
         self._stopped: Exception | None = None
         self._is_refused = False
@@ -158,6 +159,8 @@ class _Run:
 
     def _stop(self, error: Exception) -> None:
         self._stopped = self._stopped or error
+        if self._decider is not None:
+            self._decider.stop()
         if self._attempt is not None:
             self._attempt.stop(error)
 
@@ -174,7 +177,7 @@ class _Run:
             raise DeadlinePassed
         history = await past.history()
         await past.continue_answered()
-        deciding = self._deciding()
+        deciding = self._decider = self._deciding()
         decided = await deciding.decide(await past.load())
         if isinstance(decided, Execution):
             return decided

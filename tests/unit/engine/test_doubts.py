@@ -475,23 +475,49 @@ async def test_no_callback_is_asked_without_the_lease() -> None:
     desk, program = Desk(), Told(pays, answer=lambda doubt: DONE)
     execution = await killed(desk, program)
     late = await desk.claim(execution)
-    desk.clock.advance(100_000)  # before the keeper counts from the claim
     with pytest.raises(LeaseLost):
-        await desk.run(late, program, keeper=_Passed())
+        await desk.run(late, program, keeper=_Held(in_time=False))
     assert program.asked == []
 
 
-class _Passed:
-    """A lease whose deadline has passed."""
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("why", ["cancel", "refused"])
+async def test_a_callback_that_hangs_ends_with_its_attempt(why: str) -> None:
+    keeper = _Held()
+
+    async def look(_doubt: Doubt) -> object:
+        if why == "cancel":
+            keeper.callbacks["on_cancel"]("no more")
+        else:
+            keeper.callbacks["on_refused"]()
+        return await forever()
+
+    desk, program = Desk(), Told(pays, answer=look)
+    execution = await killed(desk, program)
+    going_on = desk.run(await desk.claim(execution), program, keeper=keeper)
+    if why == "refused":
+        with pytest.raises(LeaseLost):
+            await going_on
+    else:
+        assert (await going_on).status is Status.CANCELLED
+
+
+class _Held:
+    """A keeper of one lease, and what it would report."""
+
+    def __init__(self, *, in_time: bool = True) -> None:
+        self.callbacks: dict[str, Any] = {}
+        self._in_time = in_time
 
     def hold(self, lease: Any, **callbacks: Any) -> Any:
+        self.callbacks = callbacks
         return self
 
     def drop(self, guard: Any) -> None:
         pass
 
     def may_start(self) -> bool:
-        return False
+        return self._in_time
 
 
 # ---------------------------------------------------------------------- answers
