@@ -48,8 +48,9 @@ Settings, with their defaults; "-" is none:
     tools.<name>.on_unknown_outcome  rerun      rerun, fail or ask, when a process died in the tool.
     tools.<name>.expires_after     -            For so long its confirmation, or the answer of a
                                                 tool that runs long, is waited for.
-    tools.<name>.on_expiry         {confirmed: false}  What counts then. A tool that runs long
-                                                needs one; its confirmation is denied.
+    tools.<name>.on_expiry         denied       What counts then: {confirmed: false} by default. A
+                                                tool that runs long needs one, as its answer; its
+                                                confirmation is denied.
     shutdown.grace                 10s          For so long close() lets attempts go on.
 
 Reserved, and refused until it is built: record_requests.

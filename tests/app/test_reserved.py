@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
-import durable_adk
 from durable_adk import App, ConfigError
 from tests.app import agents
 from tests.app.conftest import ON
 
 NAMES: dict[str, Callable[[App], Any]] = {
-    "sleep": lambda app: durable_adk.sleep(1),
-    "expiring": lambda app: durable_adk.expiring(object(), "1h", None),
     "waits.watch": lambda app: app.waits.watch(),
     "runner.run_live": lambda app: app.runner.run_live(live_request_queue=None),
-    "invoke(deadline=)": lambda app: app.invoke(user_id="u", message="m", deadline="1h"),
     "export": lambda app: app.export(),
     "import_": lambda app: app.import_(),
     "executions.export": lambda app: app.executions.export("e"),

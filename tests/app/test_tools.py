@@ -63,20 +63,6 @@ def test_what_takes_no_mark_is_refused_with_the_remedy(thing: Any) -> None:
         durable_tool(thing)
 
 
-LATER: list[dict[str, Any]] = [
-    {"expires_after": "1h"},
-    {"on_expiry": {"confirmed": False}},
-]
-
-
-@pytest.mark.parametrize("given", LATER, ids=lambda given: next(iter(given)))
-def test_what_is_not_built_yet_is_refused_at_registration(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="not yet"):
-        durable_tool(**given)
-    with pytest.raises(ConfigError, match="not yet"):
-        App("desk", config=ON).tool(**given)
-
-
 @pytest.mark.parametrize("policy", ["Fail", "", None, 1, ["fail"]], ids=shown)
 def test_another_policy_is_refused(policy: Any) -> None:
     with pytest.raises(ConfigError, match="expected rerun, fail or ask"):

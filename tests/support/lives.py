@@ -105,7 +105,7 @@ class Case:
     Attributes:
         build: Makes the root anew over a ledger.
         messages: One turn each, in one session.
-        answer: The value for a wait (its ``to_dict()``).
+        answer: The value for a wait (its ``to_dict()``); None leaves it open until it expires.
         in_flight: How many bodies may be cut off by one kill: a tool's outcome may be on its
             way while the next model call runs; more in parallel.
         reentered: Ledger rows (by first fields) of hooks and orchestrators, which may repeat.
@@ -318,9 +318,13 @@ class _Living:
             status = found.get("status")
             if status == "suspended":
                 self.life.waits.append([wait["kind"] for wait in found["waits"]])
-                give = self.case.answer or default_answer
-                answers = {wait["id"]: give(wait) for wait in found["waits"]}
-                found = self.attempt(Act(what="resume", answers=answers, **named))
+                given = {wait["id"]: self.answer_to(wait) for wait in found["waits"]}
+                answers = {wait: value for wait, value in given.items() if value is not None}
+                if answers:
+                    found = self.attempt(Act(what="resume", answers=answers, **named))
+                else:  # timers, and what nobody answers: both are over by themselves
+                    self.late_ms += LEASE_PASSED_MS
+                    found = self.attempt(Act(what="recover", **named))
             elif status in ("completed", "failed", "cancelled", "stuck"):
                 self.life.status.append(status)
                 self.life.error = found.get("error")
@@ -329,6 +333,10 @@ class _Living:
                 self.late_ms += LEASE_PASSED_MS * (status == "queued")
                 found = self.attempt(Act(what="recover", **named), dies=False)
         raise AssertionError(f"no end after {ATTEMPTS_AT_MOST} attempts: {found}")
+
+    def answer_to(self, wait: Mapping[str, Any]) -> Any:
+        give = self.case.answer or default_answer
+        return None if wait["kind"] == "timer" else give(wait)
 
     def attempt(self, act: Act, *, dies: bool = True) -> dict[str, Any]:
         self.life.attempts += dies

@@ -210,7 +210,6 @@ def test_keys_have_one_form_each_and_are_in_no_repr() -> None:
 
 
 NOT_YET = ["record_requests"]
-NOT_YET += ["retention.turns", "retention.age", "tools.pay.expires_after", "tools.pay.on_expiry"]
 
 
 @pytest.mark.parametrize("key", NOT_YET)
@@ -461,10 +460,11 @@ def documented() -> dict[str, str]:
 
 def test_the_docstring_lists_every_key_with_its_default() -> None:
     shown = documented()
-    assert set(shown) == {key for key, (name, _parse) in KEYS.items() if name} | {
-        "tools.<name>.on_unknown_outcome"
-    }
+    tools = {f"tools.<name>.{key}" for key in TOOL_KEYS}
+    assert set(shown) == {key for key, (name, _parse) in KEYS.items() if name} | tools
     assert shown.pop("tools.<name>.on_unknown_outcome") == "rerun"
+    assert shown.pop("tools.<name>.expires_after") == "-"
+    assert shown.pop("tools.<name>.on_expiry") == "denied"
     for key, default in shown.items():
         name = KEYS[key][0]
         given = default if default not in ("true", "false") else default == "true"

@@ -208,10 +208,12 @@ class Answering:
         expired = [wait for wait, answer in standing.items() if answer.by == BY_EXPIRY]
         if expired:
             raise has_expired(expired)
-        if applied.deadline is not None and applied.wake_at == now.wake_at:
-            raise WaitClosed(
-                f"execution {execution.execution_id!r}",
-                "takes no more answers; its deadline has passed",
-                "Send a new message to the session, with a later deadline or none.",
-            )
-        return applied
+        left = applied.frontier
+        if left is None or (left.id, left.rev) != (frontier.id, frontier.rev):
+            return applied
+        is_late = applied.deadline is not None
+        raise WaitClosed(
+            f"execution {execution.execution_id!r}",
+            "its deadline has passed" if is_late else "an open wait has expired",
+            "It takes no more answers. Send a new message to the session once it has ended.",
+        )

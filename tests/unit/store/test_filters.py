@@ -66,7 +66,12 @@ def test_values_of_users_are_literals_in_every_pipeline() -> None:
         filters.whole({"x": "$evil"}, {}),
         filters.take(NOW, nonce="$evil", ttl_ms=1, extra={"version": "$evil"}),
         filters.retried(NOW, "$evil"),
-        filters.suspended(LEASE, NOW, frontier={"x": "$evil"}, wake_at=1, scopes_due=True),
+        filters.suspended(
+            LEASE, NOW, frontier=timed({"x": "$evil"}, {0: 1}), wake_at=1, scopes_due=True
+        ),
+        filters.suspended(
+            LEASE, NOW, frontier=timed({"x": "$evil"}, {0: NOW}), wake_at=1, scopes_due=True
+        ),
         filters.ended(
             LEASE, NOW, status=Status.FAILED, last_step={"n": 1}, fields={"error": "$evil"}
         ),
