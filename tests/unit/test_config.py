@@ -424,7 +424,7 @@ def test_a_file_that_cannot_be_read_is_one_error(
 
 # Keys without a default that could be shown: they are commented out, as examples.
 EXAMPLES = ["version", "mongodb.uri", "mongodb.database", "session.max_turns"]
-EXAMPLES += ["tools.issue_refund.on_unknown_outcome", "redact", "encryption.keys"]
+EXAMPLES += ["redact", "encryption.keys", *(f"tools.issue_refund.{name}" for name in TOOL_KEYS)]
 
 
 def test_a_copy_of_the_example_works_as_it_is_and_sets_the_defaults() -> None:
@@ -449,6 +449,7 @@ def test_what_the_example_shows_as_examples_is_accepted(tmp_path: Path) -> None:
         database="durable_adk",
         max_turns=1000,
         tools={"issue_refund": "fail"},
+        expiries={"issue_refund": {"expires_after": 86_400.0, "on_expiry": {"confirmed": False}}},
     )
 
 
@@ -483,7 +484,7 @@ def test_the_example_shows_every_key_once_and_marks_what_is_not_built() -> None:
         active = [i for i, line in enumerate(lines) if re.match(rf"{depth}{name}:", line)]
         marked = [i for i, line in enumerate(lines) if re.match(rf"[ #]*# +?{name}:", line)]
         assert len(active) + len(marked) == 1, key
-        built = KEYS[key][0] if key in KEYS else name == "on_unknown_outcome"
+        built = KEYS[key][0] if key in KEYS else True
         assert bool(active) == (bool(built) and key not in EXAMPLES), key
         if not built:
             above = "\n".join(lines[max(0, marked[0] - 4) : marked[0]])

@@ -10,6 +10,7 @@ from durable_adk.model.execution import Lease, Status
 from durable_adk.model.identity import FencingToken, Nonce, Tenant
 from durable_adk.model.store_results import Selection
 from durable_adk.store import filters, session_filters
+from durable_adk.store.expiry_filters import timed
 
 NOW = {"$toLong": "$$NOW"}
 HOSTILE = {"$gt": ""}
