@@ -331,6 +331,9 @@ def wrap_enqueue(adk_enqueue: Any) -> Any:
 
     async def _enqueue_event(self: Any, event: Event) -> None:
         scope = current()
+        if scope is not None and scope.stage.attempt.fatal is not None:
+            # A body that swallowed its cancellation: nobody takes its event any more.
+            await scope.stage.attempt.ending.park()
         deliver = scope.stage.deliver if scope is not None and not _seam.has_queue(self) else None
         if scope is not None and not event.partial:
             data: dict[str, Any] | None = None
