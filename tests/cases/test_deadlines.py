@@ -34,7 +34,9 @@ def desk(ledger: Ledger) -> LlmAgent:
 
 
 def is_overdue(out: Any) -> bool:
-    return out.status == "failed" and out.error.type == "DeadlineExceeded" and bool(out.error.remedy)
+    return (
+        out.status == "failed" and out.error.type == "DeadlineExceeded" and bool(out.error.remedy)
+    )
 
 
 @pytest.mark.parametrize("way", ["recover", "the same call", "next message", "resume"])
@@ -129,7 +131,7 @@ async def test_an_owner_that_runs_stops_at_its_next_renewal(
 
     app = make_app(Workflow(name="w", edges=[(START, slow)]), config={"lease": {"ttl": "3s"}})
     running = asyncio.create_task(app.invoke(**GO, deadline=60))
-    while not ledger.rows():  # noqa: ASYNC110
+    while not ledger.rows():
         await asyncio.sleep(0.01)
     clock.advance(61_000)
     out = await running

@@ -116,7 +116,7 @@ async def test_whoever_comes_by_applies_the_expiry_and_goes_on(
     elif way == "worker":
         worker = app.worker()
         running = asyncio.create_task(worker.run())
-        while (await app.executions.get("x")).status != "completed":  # noqa: ASYNC110
+        while (await app.executions.get("x")).status != "completed":
             await asyncio.sleep(0.02)
         worker.stop()
         await running

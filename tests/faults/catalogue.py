@@ -13,7 +13,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 
-from durable_adk import durable_tool
+from durable_adk import durable_tool, expiring, sleep, step
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from tests.support.lives import Case, Ledger
 
@@ -223,6 +223,41 @@ def approve_even(wait: Any) -> Any:
     return 42
 
 
+def sleeps_and_expiries(ledger: Ledger) -> Workflow:
+    """A node and a tool that sleep, beside a confirmation and a question that nobody answers."""
+
+    async def nap(who: str) -> str:
+        """Sleep for a while."""
+        await step("before", ledger.add, "nap", who)
+        await sleep(60)
+        ledger.add("tool", "nap", who)
+        return f"{who} slept"
+
+    @durable_tool(expires_after="90s")
+    def pay(amount: int) -> dict[str, Any]:
+        """Pay."""
+        ledger.add("tool", "pay", amount)
+        return {"paid": amount}
+
+    async def doze(node_input: Any) -> str:
+        await step("before", ledger.add, "nap", "node")
+        await sleep(30)
+        ledger.add("node", "doze")
+        return "up"
+
+    def ask(node_input: Any) -> Any:
+        yield expiring(RequestInput(message="?", response_schema=str), "60s", "nobody")
+
+    def end(node_input: Any) -> Any:
+        ledger.add("node", "end")
+        return node_input
+
+    script = [calls(("nap", {"who": "tool"}), ("pay", {"amount": 5})), says("done")]
+    tools = [nap, FunctionTool(pay, require_confirmation=True)]
+    branches = (agent(ledger, "desk", *script, tools=tools), doze, ask)
+    return Workflow(name="night", edges=[(START, branches, JoinNode(name="join"), end)])
+
+
 CASES = {
     "two confirmations and a question": Case(build=two_confirmations_and_a_question, in_flight=4),
     "one approved, one declined": Case(
@@ -235,4 +270,10 @@ CASES = {
     ),
     "nested workflow": Case(build=nested),
     "two turns with a long-running tool": Case(build=long_running, messages=("one", "two")),
+    "sleeps and expiries": Case(
+        build=sleeps_and_expiries,
+        in_flight=4,
+        answer=lambda wait: None,
+        reentered=(("nap",),),
+    ),
 }
