@@ -39,7 +39,6 @@ try:
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.base_toolset import BaseToolset
     from google.adk.tools.function_tool import FunctionTool
-    from google.adk.utils._schema_utils import schema_to_json_schema
     from google.adk.workflow import (
         BaseNode,
         FunctionNode,
@@ -137,6 +136,7 @@ FIND_AGENT_TO_RUN = Private("google.adk.runners", "Runner._find_agent_to_run")
 PROCESS_EVENT = Private("google.adk.runners", "Runner._process_event_with_plugin_callbacks")
 EVENT_QUEUE = Private("google.adk.agents.invocation_context", "InvocationContext._event_queue")
 NEW_INVOCATION_CONTEXT = Private("google.adk.runners", "Runner._new_invocation_context")
+JSON_SCHEMA = Private("google.adk.utils._schema_utils", "schema_to_json_schema")
 RERUN_ON_RESUME = Private("google.adk.workflow", "BaseNode.rerun_on_resume")
 
 Step = Callable[..., AsyncGenerator[Event, None]]
@@ -394,11 +394,6 @@ def set_providers(new_id: Callable[[], str], now: Callable[[], float]) -> None:
     """Bind ADK's seams for ids and time in the current context."""
     platform_uuid.set_id_provider(new_id)
     platform_time.set_time_provider(now)
-
-
-def json_schema(schema: Any) -> Any:
-    """What ADK shows of a request's schema."""
-    return None if schema is None else schema_to_json_schema(schema)
 
 
 def workflow_graph(workflow: Workflow) -> Any:

@@ -65,8 +65,9 @@ def expiring(request: Any, after: float | str | dt.timedelta, answer: Any) -> An
         response_schema=request.response_schema,
         expires={"after": expiry.after, "answer": decode(expiry.answer)},
     )
-    schema = _seam.json_schema(request.response_schema)
-    content = encode({"response_schema": schema}, where="response_schema")
+    schema = request.response_schema
+    shown = None if schema is None else _seam.JSON_SCHEMA.get()(schema)
+    content = encode({"response_schema": shown}, where="response_schema")
     _check(_wait(WaitKind.INPUT, content), expiry, what)
     return made
 

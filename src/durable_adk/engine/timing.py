@@ -23,6 +23,7 @@ from durable_adk.model.wait import Frontier, WaitKind, WaitRequest
 
 if TYPE_CHECKING:
     from durable_adk.engine.activities import Dispatched, StepRecords
+    from durable_adk.engine.ending import Ending
     from durable_adk.engine.log import OutcomeLog
     from durable_adk.engine.ports import Clock
 
@@ -53,6 +54,7 @@ class Sleeping:
 
     execution: Execution
     records: StepRecords
+    ending: Ending
     _entered: dict[str, Dispatched]
     _clock: Clock
     _log: OutcomeLog
@@ -69,11 +71,7 @@ class Sleeping:
         """End the attempt here. What a body still records when it is cancelled does not count."""
         asleep = Asleep(quiet, self.records.outcomes())
         self._log.stop(asleep)
-        self.stop(asleep)
-
-    def stop(self, error: BaseException) -> None:
-        """End the attempt for this reason."""
-        raise NotImplementedError
+        self.ending.stop(asleep)
 
     def has_slept(self, position: Position) -> bool:
         """Whether the timer of a position was committed, and is over."""

@@ -68,8 +68,17 @@ def overdue(now: Any) -> filters.Filter:
     return {**kept, "deadline": {"$gt": 0}, "$expr": {"$and": passed}}
 
 
-def closing_if_overdue(now: Any) -> dict[str, Any]:
-    """For a claim: what is past its deadline is claimed in order to end it."""
+def due_or_overdue(found: filters.Filter, now: Any) -> filters.Filter:
+    """What may be claimed, and what else in order to end it."""
+    return {**found, "$or": [*found["$or"], overdue(now)]}
+
+
+def ending_overdue(claim: filters.Pipeline, now: Any) -> filters.Pipeline:
+    """A claim that closes what is past its deadline."""
+    return [{"$set": {**claim[0]["$set"], **_closing_if_overdue(now)}}]
+
+
+def _closing_if_overdue(now: Any) -> dict[str, Any]:
     closing = {"$ifNull": ["$closing", None]}
     is_over = {"$and": [{"$lte": [{"$ifNull": ["$deadline", FAR]}, now]}, {"$eq": [closing, None]}]}
     return {

@@ -103,16 +103,14 @@ def _is_due(now: Any) -> Filter:
     return {"$expr": {"$lte": ["$wake_at", now]}}
 
 
-def due(
-    key: str, now: Any, *, version: str | None, early: bool, overdue: Filter | None = None
-) -> Filter:
-    """What may be claimed now; ``overdue``: and what of the rest, in order to end it."""
+def due(key: str, now: Any, *, version: str | None, early: bool) -> Filter:
+    """What may be claimed now."""
     running = {"status": RUNNING, **_is_due(now)}
     queued: Filter = {"status": Status.QUEUED.value}
     if not early:
         queued |= _is_due(now)
     answered = {"status": Status.SUSPENDED.value, "frontier.open": 0, **_is_due(now)}
-    ways: list[Filter] = [queued, running, answered, *([] if overdue is None else [overdue])]
+    ways: list[Filter] = [queued, running, answered]
     if version is not None:
         ways.append(code_filters.stuck_under_another(text("version", version)))
     return {**by_id(key), "active": True, "$or": ways}
@@ -128,14 +126,7 @@ def unowned(key: str, now: Any) -> Filter:
     }
 
 
-def take(
-    now: Any,
-    *,
-    nonce: str,
-    ttl_ms: int,
-    extra: Mapping[str, Any] | None = None,
-    computed: Mapping[str, Any] | None = None,
-) -> Pipeline:
+def take(now: Any, *, nonce: str, ttl_ms: int, extra: Mapping[str, Any] | None = None) -> Pipeline:
     """The claim: the next token, a new lease, one more attempt."""
     return [
         {
@@ -144,7 +135,6 @@ def take(
                 "attempt": {"$add": ["$attempt", 1]},
                 "wake_at": later(now, ttl_ms),
                 **literal({"claim": nonce, "status": RUNNING, **(extra or {})}),
-                **(computed or {}),
             }
         }
     ]

@@ -73,8 +73,8 @@ class Leases(Part):
     ) -> Execution | None:
         """Take an execution that is due; see ``engine.ports.Store.claim``."""
         now = self._core.clock.now()
-        overdue = expiry_filters.overdue(now)
-        found = filters.due(key, now, version=version, early=early, overdue=overdue)
+        due = filters.due(key, now, version=version, early=early)
+        found = expiry_filters.due_or_overdue(due, now)
         extra = {} if version is None else {"version": version}
         return await self._taken(
             key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra, ends_overdue=True, code=code
@@ -108,9 +108,10 @@ class Leases(Part):
 
         async def put(session: Session) -> Execution | None:
             now = core.clock.now()
-            computed = expiry_filters.closing_if_overdue(now) if ends_overdue else {}
-            taken = filters.take(now, nonce=nonce, ttl_ms=ttl_ms, extra=extra, computed=computed)
-            update = doubt_filters.keeping_lease_end(taken) + code_filters.ran_under(code)
+            update = filters.take(now, nonce=nonce, ttl_ms=ttl_ms, extra=extra)
+            if ends_overdue:
+                update = expiry_filters.ending_overdue(update, now)
+            update = doubt_filters.keeping_lease_end(update) + code_filters.ran_under(code)
             doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
             return None if doc is None else await whole(session, doc)
 
