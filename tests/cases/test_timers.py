@@ -286,6 +286,32 @@ async def test_a_question_after_a_sleep_keeps_what_was_answered_before_it(
     assert sorted(str(one.details["by"]) for one in waits) == ["ann", "bob"]
 
 
+async def test_a_question_beside_a_sleep_keeps_its_expiry(
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock
+) -> None:
+    def ask(node_input: Any) -> Any:
+        yield durable_adk.expiring(RequestInput(message="?"), "1h", "nobody")
+
+    async def twice(node_input: Any) -> Any:
+        await durable_adk.sleep(60)
+        yield RequestInput(message="late?")
+
+    nodes = (FunctionNode(func=twice, name="twice"), FunctionNode(func=ask, name="ask"))
+    app = make_app(Workflow(name="w", edges=[(START, nodes, JoinNode(name="join"))]))
+    (first,) = [wait for wait in (await asleep(app)).waits if wait.message == "?"]
+    clock.advance(MINUTE_MS + 1)
+    await app.recover()
+    out = await app.executions.outcome("x")
+    assert [wait.kind for wait in out.waits] == ["adk_request_input"]  # the timer is over
+    clock.advance(60 * MINUTE_MS)
+    await app.recover()
+    await app.recover()
+    (late,) = (await app.executions.outcome("x")).waits
+    assert late.message == "late?"
+    waits = [one for one in await app.executions.activities("x") if one.kind == "wait"]
+    assert [one.ended_at for one in waits if one.ended_at] == [first.expires_at]
+
+
 async def test_what_slept_before_it_asked_does_not_sleep_again_after_the_answer(
     make_app: Callable[..., App], ledger: Ledger, clock: ServerClock
 ) -> None:
@@ -379,21 +405,29 @@ async def test_a_cancelled_one_is_closed_and_never_wakes(
     assert ("after", "tool") not in ledger.rows()
 
 
+@pytest.mark.parametrize("where", ["a node", "a tool"])
 async def test_a_body_that_swallows_its_cancellation_records_nothing(
-    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock, where: str
 ) -> None:
-    async def stubborn(node_input: Any) -> Any:
+    async def stubborn() -> str:
+        """Sleep."""
         try:
             await durable_adk.sleep(60)
         except asyncio.CancelledError:
             return "gave up"
+        ledger.add("slept")
         return "slept"
 
-    app = make_app(Workflow(name="w", edges=[(START, stubborn)]))
+    async def node(node_input: Any) -> Any:
+        return await stubborn()
+
+    in_tool = agent("a", calls(("stubborn", {})), says("done"), tools=[stubborn])
+    app = make_app(in_tool if where == "a tool" else Workflow(name="w", edges=[(START, node)]))
     await asleep(app)
     clock.advance(MINUTE_MS + 1)
     (out,) = await app.recover()
-    assert out.output == "slept"
+    assert out.status == "completed"
+    assert ledger.rows() == [("slept",)]
 
 
 # ---------------------------------------------------------------- forks
