@@ -7,7 +7,7 @@ import threading
 import pytest
 from pymongo.monitoring import CommandListener
 
-from durable_adk.model.execution import FAR, Status
+from durable_adk.model.execution import FAR, Execution, Status
 from durable_adk.model.identity import FencingToken, execution_key, new_nonce
 from durable_adk.model.store_results import Renewal
 from durable_adk.store.mongo import MongoStore
@@ -222,6 +222,70 @@ async def test_reads_after_a_claim_are_told_the_time_of_the_claim(
 
 
 # ---------------------------------------------------------------------- claim to close
+
+
+async def test_an_execution_keeps_each_text_of_versions_once_in_the_order_of_first_use(
+    bench: Bench,
+) -> None:
+    e = await bench.begin(code="0 1 $a")
+    assert e.codes == ("0 1 $a",)
+    for code in ("0 1 $a", "0 2 b", "", "0 1 $a"):
+        bench.pass_lease()
+        e = await bench.claim(e, code=code)
+    assert e.codes == ("0 1 $a", "0 2 b")
+    assert (await bench.read(e)).codes == e.codes
+    queued = await bench.begin("e2", "s2", run_now=False, code="0 1 a")
+    assert queued.codes == (), "nothing ran"
+    assert (await bench.claim(queued, code="0 3 c")).codes == ("0 3 c",)
+
+
+async def test_two_versions_do_not_take_a_stuck_execution_in_turn(bench: Bench) -> None:
+    e = await bench.begin(version="1")
+    for version in ("2", "1"):
+        await fail_stuck(bench, e)
+        assert await bench.try_claim(e, version=e.version) is None
+        e = await bench.claim(e, version=version)
+    await fail_stuck(bench, e)
+    for version in ("1", "2"):
+        assert await bench.try_claim(e, version=version) is None
+        assert await bench.store.list_due(e.tenant, version=version, limit=5) == ()
+    assert await bench.store.list_due(e.tenant, version="4", limit=5) == (e.key,)
+    e = await bench.claim(e, version="4")
+    await answer_all(bench, e, await suspend(bench, e, [wait()]))  # it went on
+    e = await bench.claim(e, version="1")
+    await fail_stuck(bench, e)
+    assert await bench.try_claim(e, version="2") is not None
+
+
+async def test_a_stuck_execution_that_is_retried_may_be_taken_by_any_version(bench: Bench) -> None:
+    e = await bench.begin(version="1")
+    await fail_stuck(bench, e)
+    retried = await bench.store.retry(e.key)
+    assert retried is not None and retried.version is None
+    assert await bench.store.list_due(e.tenant, version="2", limit=5) == (e.key,)
+    e = await bench.claim(e, version="2")
+    await fail_stuck(bench, e)
+    e = await bench.claim(e, version="1")
+
+
+async def test_a_retry_leaves_the_version_of_one_that_backs_off(bench: Bench) -> None:
+    e = await bench.begin(version="1")
+    await bench.store.attempt_failed(
+        lease_of(e),
+        status=Status.QUEUED,
+        error=failure(),
+        failures=1,
+        voided=(),
+        backoff_ms=60_000,
+    )
+    retried = await bench.store.retry(e.key)
+    assert retried is not None and retried.version == "1"
+
+
+async def fail_stuck(bench: Bench, e: Execution) -> None:
+    await bench.store.attempt_failed(
+        lease_of(e), status=Status.STUCK, error=failure(), failures=1, voided=(), backoff_ms=0
+    )
 
 
 @pytest.mark.parametrize("closing", [Status.CANCELLED, Status.FAILED])

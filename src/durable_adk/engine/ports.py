@@ -124,8 +124,8 @@ class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
         """Take an execution that is due.
 
         Due: active; ``queued`` or ``running``, or ``suspended`` with no open wait; or ``stuck``
-            with ``version`` given, recorded and different from ``version``, under which it has not
-            been stuck yet;
+            with ``version`` given, recorded and different from ``version``, which has not taken
+            it so since its last progress;
             and ``wake_at <= NOW`` (not asked of a ``stuck`` one; nor, with ``early``, of a
             ``queued`` one: a caller who is there does not wait for its back-off, and unlike
             ``retry`` leaves ``failures`` as they are).

@@ -155,6 +155,9 @@ class CheckingAttempt(ClosingAttempt):
     async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
         if self._ran_others(call.position):
             return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
+        if self.records.committed:
+            asked = call.asked or call.name
+            await self.halt(ReplayMismatch(call.position.text, recorded="nothing", asked=asked))
         self._not_entered.append(call.position.path)
         await self._nothing_new()
 
@@ -162,7 +165,8 @@ class CheckingAttempt(ClosingAttempt):
         """Whether a body is an orchestrator: it was interrupted by a wait inside it, or is a node
         below which calls are recorded."""
         if self.records.committed:
-            return True  # ``admit`` lets nothing else pass
+            below = (path for path in self._asked if path != position.path)
+            return any(is_under(path, position.path) for path in below)
         return position.kind is Kind.NODE and any(
             entry.position.path != position.path
             and is_under(entry.position.path, position.path)

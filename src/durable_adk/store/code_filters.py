@@ -1,8 +1,8 @@
 """What an execution keeps of the code that it was run by.
 
 ``codes`` has each text of versions once, in the order of first use. ``refused`` has the agent
-versions under which it got stuck: a worker of one of them leaves it alone, or two versions that
-are deployed side by side would try in turn for ever.
+versions whose workers took it by themselves while it was stuck: each does so once until there is
+progress or a retry, or two versions that are deployed side by side would try in turn for ever.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def ran_under(code: str) -> list[dict[str, Any]]:
     if not code:
         return []
     known = {"$ifNull": ["$codes", []]}
-    mine = {"$literal": [code]}
-    noted = {"$cond": [{"$setIsSubset": [mine, known]}, known, {"$concatArrays": [known, mine]}]}
+    is_known = {"$in": [{"$literal": code}, known]}
+    noted = {"$cond": [is_known, known, {"$concatArrays": [known, {"$literal": [code]}]}]}
     return [{"$set": {"codes": noted}}]
 
 
 def stuck_under_another(version: str) -> dict[str, Any]:
-    """Stuck in a recorded agent version that is not this one, and never yet in this one.
+    """Stuck in a recorded agent version that is not this one, and not yet taken by this one.
 
     ``version`` is text that is safe in a filter.
     """
@@ -36,11 +36,13 @@ def stuck_under_another(version: str) -> dict[str, Any]:
     }
 
 
-def stuck_here(status: Status) -> dict[str, Any]:
-    """What an attempt that ends stuck adds."""
-    if status is not Status.STUCK:
-        return {}
-    return {"refused": {"$setUnion": [{"$ifNull": ["$refused", []]}, ["$version"]]}}
+def taking(version: str | None) -> list[dict[str, Any]]:
+    """The stage before a claim: a worker takes a stuck execution by itself once."""
+    if version is None:
+        return []
+    known = {"$ifNull": ["$refused", []]}
+    more = {"$concatArrays": [known, {"$literal": [version]}]}
+    return [{"$set": {"refused": {"$cond": [{"$eq": ["$status", _STUCK]}, more, known]}}}]
 
 
 def anew() -> dict[str, Any]:

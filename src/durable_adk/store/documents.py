@@ -56,7 +56,7 @@ def reading(what: str, doc: Doc) -> Iterator[None]:
     """Turn a field that is missing or of the wrong kind into an error that names the document."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptHistory(
             f"{what} {doc.get('_id')}", f"cannot be read: {type(error).__name__} {error}"
         ) from error

@@ -184,7 +184,7 @@ def attempt_failed(
 ) -> Pipeline:
     """Queued again or stuck, with what the attempt leaves."""
     slots = {"$concatArrays": [{"$ifNull": ["$voided", []]}, {"$literal": list(voided)}]}
-    computed = {"wake_at": wake_at, "voided": slots, **code_filters.stuck_here(status)}
+    computed = {"wake_at": wake_at, "voided": slots}
     return [leave(lease.token, "failed", computed, {"status": status.value, **fields})]
 
 
@@ -217,6 +217,7 @@ def suspended(
         "status": Status.SUSPENDED.value,
         "waiting": True,
         "failures": 0,
+        "refused": [],
         "error": None,  # that of an earlier attempt: this one went well
     }
     if scopes_due:

@@ -111,7 +111,9 @@ class Leases(Part):
             update = filters.take(now, nonce=nonce, ttl_ms=ttl_ms, extra=extra)
             if ends_overdue:
                 update = expiry_filters.ending_overdue(update, now)
-            update = doubt_filters.keeping_lease_end(update) + code_filters.ran_under(code)
+            before = code_filters.taking(extra.get("version"))
+            noted = code_filters.ran_under(code)
+            update = [*before, *doubt_filters.keeping_lease_end(update), *noted]
             doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
             return None if doc is None else await whole(session, doc)
 

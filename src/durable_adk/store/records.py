@@ -203,8 +203,9 @@ def ref_slots(doc: Doc) -> tuple[str, ...]:
     """The slots that the events of a step refer to."""
     if "refs" not in doc:
         return ()
-    records = _slots(doc["rec"])
-    return tuple(records[place] for (place,) in struct.iter_unpack(">I", doc["refs"]))
+    with reading("step", doc):
+        records = _slots(doc["rec"])
+        return tuple(records[place] for (place,) in struct.iter_unpack(">I", doc["refs"]))
 
 
 STEP_PAYLOADS: Final = {
