@@ -24,7 +24,7 @@ class Nothing:
 
 
 BAD_CALLS: dict[str, dict[str, Any]] = {
-    "user_id": {"user_id": [*BAD_IDS, None]},
+    "user_id": {"user_id": BAD_IDS + [None]},
     "session_id": {"session_id": BAD_IDS},
     "execution_id": {"execution_id": BAD_IDS},
     "message": {

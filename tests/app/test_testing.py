@@ -53,11 +53,8 @@ def test_a_body_is_a_point_before_and_after_it_ran() -> None:
         "during end",
         "in tool",
         "in tool:",
-        "ran wait:x",
-        "ran tol:pay",
-        "after tool:pay",
-        "before FRONTIER",
-    ],
+    ]
+    + ["ran wait:x", "ran tol:pay", "after tool:pay", "before FRONTIER"],
 )
 def test_a_point_that_is_never_reached_is_refused_at_once(point: str) -> None:
     with pytest.raises(ConfigError, match="fault point"):

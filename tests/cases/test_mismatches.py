@@ -186,3 +186,34 @@ async def test_a_record_of_another_version_is_stuck_once_and_goes_on_with_the_ri
     (out,) = await app.recover()
     assert out.status == "completed"
     assert ledger.rows().count(("tool", "look", "a")) == 1
+
+
+async def test_an_execution_of_another_version_is_left_to_its_code_and_hides_nothing(
+    make_app, ledger, clock, replica_set_uri, database
+) -> None:
+    """A claim would take a lease, fail, and be made again for ever."""
+    namespace = f"n{os.urandom(6).hex()}"
+    tools = Tools(ledger)
+    root = agent(ledger, "root", calls(("pay", {"amount": 1})), tools=[tools.confirmed_pay])
+    app = make_app(root, namespace=namespace)
+    queued = await app.submit(user_id="u", session_id="queued", message="go")
+    asking = await app.invoke(user_id="u", session_id="asks", message="go")
+    await app.invoke(user_id="u", session_id="fine", message="go")
+    async with AsyncMongoClient(replica_set_uri) as client:
+        executions = client[database]["durable_executions"]
+        of_these = {"ns": namespace, "session": {"$in": ["queued", "asks"]}}
+        await executions.update_many(of_these, {"$set": {"v": 99}})
+        for _ in range(2):
+            clock.advance(120_000)
+            assert await app.recover() == ()
+        found = {one.id: one for one in await app.executions.list()}
+        assert len(found) == 3
+        for one in (queued.id, asking.execution_id):
+            assert found[one].error.type == "CorruptHistory"
+            assert "schema version 99" in found[one].error.message
+        assert (found[queued.id].status, found[queued.id].attempt) == ("queued", 0)
+        (open_wait,) = await app.waits.list()
+        assert open_wait.session_id == "fine"
+        await executions.update_many(of_these, {"$set": {"v": 1}})
+    (out,) = await app.recover()
+    assert out.status == "suspended"

@@ -189,7 +189,7 @@ async def test_a_datetime_says_the_same_as_its_seconds() -> None:
         {"num_recent_events": True},
         {"num_recent_events": "3"},
         {"after_timestamp": "yesterday"},
-        {"after_timestamp": datetime(2026, 1, 1)},
+        {"after_timestamp": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
         {"after_timestamp": float("nan")},
     ],
 )

@@ -322,7 +322,7 @@ def test_live_runs_are_refused() -> None:
 # ---------------------------------------------------------------- what is not the same
 
 
-async def run(runner: Any, turn: Turn, before: Events = []) -> Events:
+async def run(runner: Any, turn: Turn, before: Events = []) -> Events:  # noqa: B006
     named = {"user_id": "u", "session_id": "s", **turn(before)}
     return [event async for event in runner.run_async(**named)]
 

@@ -77,9 +77,9 @@ async def _call(
         ),
     )
     if isinstance(admitted, Replayed):
-        responses = _handed_out(scope, admitted.record, ordinal)
+        recorded = _handed_out(scope, admitted.record, ordinal)
         await _check_tools(scope, request)
-        for response in responses:
+        for response in recorded:
             yield response
         return
     finals: list[LlmResponse] = []

@@ -64,21 +64,23 @@ def check(root: BaseNode, recorded: Mapping[str, Mapping[str, Any]]) -> None:
         if there is None:
             raise ReplayMismatch(path, recorded=f"a run of {name}", asked="no such node")
         now = _print(there)
-        for part, described in _DESCRIBED.items():
+        for part in ("name", "kind", "before"):
             if then.get(part) != now.get(part):
                 raise ReplayMismatch(
                     path,
-                    recorded=described(there.node.name, then.get(part)),
-                    asked=described(there.node.name, now.get(part)),
+                    recorded=_described(part, there.node.name, then.get(part)),
+                    asked=_described(part, there.node.name, now.get(part)),
                 )
         _check_tools(path, there.node, then.get("tools", {}))
 
 
-_DESCRIBED = {
-    "name": lambda _name, root: f"the root {root}",
-    "kind": lambda name, kind: f"{name}, a {kind}",
-    "before": lambda name, before: f"{name} after {', '.join(before or ()) or 'nothing'}",
-}
+def _described(part: str, name: str, value: Any) -> str:
+    match part:
+        case "name":
+            return f"the root {value}"
+        case "kind":
+            return f"{name}, a {value}"
+    return f"{name} after {', '.join(value or ()) or 'nothing'}"
 
 
 def check_finished(root: BaseNode, finished: Mapping[str, Any]) -> None:
@@ -98,8 +100,8 @@ def check_finished(root: BaseNode, finished: Mapping[str, Any]) -> None:
         if found is not None and before is not None and before != _predecessors(found):
             raise ReplayMismatch(
                 path,
-                recorded=_DESCRIBED["before"](found.node.name, before),
-                asked=_DESCRIBED["before"](found.node.name, _predecessors(found)),
+                recorded=_described("before", found.node.name, before),
+                asked=_described("before", found.node.name, _predecessors(found)),
             )
 
 

@@ -99,13 +99,18 @@ async def replay(
         attempt.close()
     if found is None:
         found = attempt.passed_over()
-    is_mismatch = isinstance(found, ReplayMismatch)
+    difference: ReplayMismatch | None = None
+    other: Exception | None = None
+    if isinstance(found, ReplayMismatch):
+        difference = mismatch.with_versions(found, execution, settings)
+    else:
+        other = found
     return Replay(
         execution=execution,
         matched=len(attempt.matched),
         recorded=past.size(),
-        difference=mismatch.with_versions(found, execution, settings) if is_mismatch else None,
-        error=None if is_mismatch else found,
+        difference=difference,
+        error=other,
         warnings=tuple(attempt.warnings),
     )
 
@@ -153,8 +158,11 @@ class CheckingAttempt(ClosingAttempt):
         return await super()._replay(call, entry)
 
     async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
-        if self._ran_others(call.position):
-            return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
+        if not self._ran_others(call.position):
+            await self._not_recorded(call)
+        return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
+
+    async def _not_recorded(self, call: Call) -> NoReturn:
         if self.records.committed:
             asked = call.asked or call.name
             await self.halt(ReplayMismatch(call.position.text, recorded="nothing", asked=asked))
@@ -177,9 +185,9 @@ class CheckingAttempt(ClosingAttempt):
     async def record(
         self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
     ) -> Record:
-        if self.records.committed:  # refused as in any walk
-            return await super().record(ticket, status, body, durable=durable)
-        await self._nothing_new()
+        if not self.records.committed:
+            await self._nothing_new()
+        return await super().record(ticket, status, body, durable=durable)  # refuses it
 
     async def cancelled(self, ticket: Dispatched) -> None:
         ticket.settled = True

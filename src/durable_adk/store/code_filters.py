@@ -10,8 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from durable_adk.model.execution import Status
+from durable_adk.store.documents import SCHEMA_VERSION, UPGRADES
 
 _STUCK = Status.STUCK.value
+
+
+def readable() -> dict[str, Any]:
+    """Documents that this code can read. Others are left to the code that wrote them: a claim would
+    take a lease, fail, and be made again when it has run out."""
+    return {"v": {"$in": [SCHEMA_VERSION, *UPGRADES]}}
 
 
 def ran_under(code: str) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def due(key: str, now: Any, *, version: str | None, early: bool) -> Filter:
     ways: list[Filter] = [queued, running, answered]
     if version is not None:
         ways.append(code_filters.stuck_under_another(text("version", version)))
-    return {**by_id(key), "active": True, "$or": ways}
+    return {**by_id(key), **code_filters.readable(), "active": True, "$or": ways}
 
 
 def unowned(key: str, now: Any) -> Filter:
@@ -323,7 +323,12 @@ SCOPES_APPLIED: Update = {"$set": {"scopes_due": False}}
 def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
     """What ``due`` matches, but for the stuck of other versions, of this version or of none; and
     what has an open wait that has expired."""
-    found: Filter = {**of_tenant(tenant), "active": True, **_is_due(now)}
+    found: Filter = {
+        **of_tenant(tenant),
+        **code_filters.readable(),
+        "active": True,
+        **_is_due(now),
+    }
     if version is not None:
         found["version"] = {"$in": [None, text("version", version)]}
     return found
@@ -331,11 +336,12 @@ def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
 
 def stuck_of(tenant: Tenant, version: str) -> Filter:
     stuck = code_filters.stuck_under_another(text("version", version))
-    return {**of_tenant(tenant), "active": True, **stuck}
+    return {**of_tenant(tenant), **code_filters.readable(), "active": True, **stuck}
 
 
 def waking(tenant: Tenant) -> Filter:
-    return {**of_tenant(tenant), "active": True, "wake_at": {"$lt": FAR}}
+    active = {**of_tenant(tenant), **code_filters.readable(), "active": True}
+    return {**active, "wake_at": {"$lt": FAR}}
 
 
 def scopes_due_of(tenant: Tenant) -> Filter:
@@ -371,7 +377,7 @@ def executions_of(selection: Selection) -> Filter:
 
 def waiting(selection: Selection) -> Filter:
     """Suspended executions with open waits (of a kind)."""
-    found = {**sessions_of(selection), "waiting": True}
+    found = {**sessions_of(selection), **code_filters.readable(), "waiting": True}
     if selection.status is not None:
         found["status"] = selection.status.value
     if selection.kind is not None:

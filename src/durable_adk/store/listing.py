@@ -8,6 +8,7 @@ from durable_adk.model.store_results import Selection
 from durable_adk.store import filters
 from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
+from durable_adk.store.outlines import outline_of
 from durable_adk.store.pages import page, place_in
 from durable_adk.store.retention_filters import NOT_GONE
 
@@ -34,7 +35,9 @@ class Listing(Part):
         wanted = {**filters.executions_of(selection), **NOT_GONE}
         found = place_in(wanted, "created_at", selection, descending=True)
         sort = [("created_at", -1), ("_id", -1)]
-        items = await self._executions("executions", found, sort, selection.limit + 1)
+        items = await self._executions(
+            "executions", found, sort, selection.limit + 1, outlines=True
+        )
         return page(items, selection, lambda e: (e.created_at, e.key))
 
     async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
@@ -91,7 +94,13 @@ class Listing(Part):
         return await core.read("next wake-up", once)
 
     async def _executions(
-        self, what: str, found: filters.Filter, sort: list[tuple[str, int]], limit: int
+        self,
+        what: str,
+        found: filters.Filter,
+        sort: list[tuple[str, int]],
+        limit: int,
+        *,
+        outlines: bool = False,
     ) -> tuple[Execution, ...]:
         core = self._core
         if limit < 1:
@@ -99,8 +108,10 @@ class Listing(Part):
 
         async def once(session: Session) -> tuple[Execution, ...]:
             docs = await core.find(session, EXECUTIONS, found, sort=sort or None, limit=limit)
-            envelopes = [e for doc in docs for e in execution_envelopes(doc)]
-            texts = await core.texts(session, envelopes)
-            return tuple(execution_from(doc, texts) for doc in docs)
+            shown = [outline_of(doc) if outlines else None for doc in docs]
+            whole = [doc for doc, one in zip(docs, shown, strict=True) if one is None]
+            texts = await core.texts(session, [e for d in whole for e in execution_envelopes(d)])
+            pairs = zip(docs, shown, strict=True)
+            return tuple(one or execution_from(doc, texts) for doc, one in pairs)
 
         return await core.read(what, once)

@@ -136,7 +136,7 @@ async def test_it_goes_on_while_a_synchronous_tool_blocks_the_loop() -> None:
     link, told = Link(), Told()
     async with keeper_over(link) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        time.sleep(2.5 * EVERY_S)
+        time.sleep(2.5 * EVERY_S)  # noqa: ASYNC251 - this is the tool
         assert len(link.renewed) == 2
 
 
@@ -144,7 +144,7 @@ async def test_a_loop_that_does_not_answer_for_too_long_is_not_kept_until_it_ans
     link, told = Link(), Told()
     async with keeper_over(link, max_block_s=1.5 * EVERY_S) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        time.sleep(4.5 * EVERY_S)
+        time.sleep(4.5 * EVERY_S)  # noqa: ASYNC251 - a loop that hangs
         assert len(link.renewed) == 2, "the second was still within max_block"
         while len(link.renewed) < 3:
             await asyncio.sleep(0.01)

@@ -30,7 +30,7 @@ def _again(error: BaseException) -> Exception:
 
 
 def _raised_by(act: Callable[[], object]) -> Exception:
-    with pytest.raises(Exception) as raised:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever it is
         act()
     return raised.value
 
