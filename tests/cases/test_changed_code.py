@@ -301,3 +301,34 @@ async def test_what_no_result_depends_on_may_change(make_app, ledger, change, mo
     out = await make_app(after(ledger), mode=mode).resume(out.execution_id, approve(out))
     assert out.status == "completed", out.error
     assert not [row for row in ran if row[0] != "model" and ledger.rows().count(row) > 1]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_a_recorded_call_is_not_handed_to_a_tool_that_takes_other_arguments(
+    make_app, ledger, clock, mode
+) -> None:
+    """Nothing was suspended: its owner failed in the second model call."""
+
+    def root(arg: str) -> LlmAgent:
+        fails = agent(ledger, "root", tools=[looking(ledger, arg=arg)])
+        fails.model.script = [calls(("look", {"q": "a"})), RuntimeError("down")]
+        return fails
+
+    await make_app(root("q")).invoke(user_id="u", message="go", execution_id="x")
+    clock.advance(60_000)
+    (out,) = await make_app(root("query"), mode=mode).recover()
+    assert (out.status, out.error.type) == ("stuck", "ReplayMismatch")
+    assert out.error.position.endswith("/:m1.0|1|tool|1")
+    assert "recorded look(q), asked look(query)" in out.error.message
+    assert ledger.rows().count(("look", "a")) == 1
+
+
+async def test_an_argument_that_a_model_made_up_is_no_changed_code(make_app, ledger, clock) -> None:
+    root = agent(ledger, "root", tools=[looking(ledger)])
+    root.model.script = [calls(("look", {"q": "a", "made_up": 1})), RuntimeError("down")]
+    await make_app(root).invoke(user_id="u", message="go")
+    clock.advance(60_000)
+    root.model.script = [says("never asked"), says("done")]
+    (out,) = await make_app(root).recover()
+    assert (out.status, out.response) == ("completed", "done")
+    assert ledger.rows().count(("look", "a")) == 1
