@@ -196,7 +196,7 @@ async def test_ending_and_retrying_what_has_ended_changes_nothing_and_returns_it
         assert dataclasses.replace(await call("e"), usage=record.usage) == record
 
 
-async def test_usage_is_the_sum_over_the_events(make_app: MakeApp) -> None:
+async def test_usage_is_the_sum_over_the_model_calls(make_app: MakeApp) -> None:
     counted = types.GenerateContentResponseUsageMetadata(
         prompt_token_count=10, candidates_token_count=3, total_token_count=13
     )
@@ -207,6 +207,9 @@ async def test_usage_is_the_sum_over_the_events(make_app: MakeApp) -> None:
         "prompt_tokens": 10,
         "output_tokens": 3,
         "total_tokens": 13,
+        "cached_tokens": 0,
+        "thoughts_tokens": 0,
+        "tool_prompt_tokens": 0,
     }
 
 

@@ -59,7 +59,7 @@ LOADED_LATE = {
     "yaml",
 }
 # ADK's private names live behind one seam, each with a check and a contract test.
-PRIVATE_ADK_IN = ("adk/_seam.py",)
+PRIVATE_ADK_IN = ("adk/_seam.py", "adk/_seam_telemetry.py")
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,26 @@ from google.adk.workflow import BaseNode
 
 from durable_adk.adk import (
     _seam,
+    _seam_telemetry,
     agents,
     compaction,
     credentials,
     executors,
     models,
     nodes,
+    spans,
     tools,
     toolsets,
 )
 from durable_adk.adk.scope import current
 
 _MARK = "__durable_adk__"
+
+_TELEMETRY = {
+    _seam_telemetry.SCOPE: spans.wrap_response,
+    _seam_telemetry.USAGE: spans.wrap_usage,
+    _seam_telemetry.DURATION: spans.wrap_duration,
+}
 
 
 def install() -> None:
@@ -46,6 +54,9 @@ def install() -> None:
     _wrap(_seam.build_owner(), "build_node", nodes.wrap_build)
     _wrap(_seam.code_owner(), "asyncio", executors.wrap)
     _wrap(_seam.compaction_owner(), "_summarize_events_with_trace", compaction.wrap)
+    for point, wrap in _TELEMETRY.items():
+        if point.exists():
+            _wrap(*_seam_telemetry.owner_of(point), wrap)
 
 
 def _wrap(owner: Any, name: str, wrap: Any) -> None:

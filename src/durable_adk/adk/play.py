@@ -18,7 +18,7 @@ from google.adk.sessions import Session
 from google.adk.sessions.state import State
 from google.genai import types
 
-from durable_adk.adk import _seam, artifacts, closing, topology, waits
+from durable_adk.adk import _seam, artifacts, closing, spans, topology, waits
 from durable_adk.adk import events as stored
 from durable_adk.adk.runner import AttemptRunner
 from durable_adk.adk.scope import Scope, bound, current, within
@@ -69,6 +69,12 @@ class AdkPlay:
         topology.check(self._root, left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
 
     async def run_step(
+        self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
+    ) -> Quiet:
+        with spans.attempt_span(self._stage):
+            return await self._run_step(step, answered, shared)
+
+    async def _run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
     ) -> Quiet:
         # Not when a step is restored: one that no longer fits can still be closed.

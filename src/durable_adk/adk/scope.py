@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -47,6 +47,7 @@ class Scope:
         bodies, body_ended: Tool bodies running in this agent now; set when one ends.
         ended_at: Milliseconds: the end of the last record handed out here or below.
         asks_model: A model is being asked here.
+        traced: What the spans of the newest model call say of it.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -70,6 +71,7 @@ class Scope:
     ran_out: bool = False
     asks_model: bool = False
     activity_id: str | None = None
+    traced: Mapping[str, Any] = field(default_factory=dict)
     agent_entered: bool = False
     id_mark: str = ""
     id_count: int = 0

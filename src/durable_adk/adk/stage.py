@@ -13,7 +13,7 @@ from typing import Any
 
 from google.adk.events import Event
 
-from durable_adk.adk import paths
+from durable_adk.adk import paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.marks import Policies
 from durable_adk.adk.scope import Scope, derived_uuid
@@ -163,7 +163,9 @@ class Stage:
             around = around.parent
         if around is not None and self.attempt.records.find(call.position.digest) is None:
             await asyncio.Event().wait()
-        return await self.attempt.admit(call)
+        found = await self.attempt.admit(call)
+        spans.admitted(scope, call, replayed=isinstance(found, Replayed))
+        return found
 
     def policy_of(
         self, name: str, args: Mapping[str, Any], *marked: object

@@ -161,7 +161,10 @@ class ExecutionRecord:
         attempt: How many attempts were started.
         open_waits: How many waits are open.
         ran_under: The versions that its attempts ran under, in the order of first use.
-        usage: Token counts of its committed events; only from ``executions.get``.
+        usage: What its own recorded model calls spent, only from ``executions.get``:
+            ``model_calls`` and ``prompt_tokens``, ``output_tokens``, ``total_tokens``,
+            ``cached_tokens``, ``thoughts_tokens``, ``tool_prompt_tokens``. A call whose process
+            died before its record is not in it, and neither is one inside a ``step()``.
     """
 
     id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from durable_adk.adk import usage
 from durable_adk.app import checks, show
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import ExecutionRecord, Outcome, Page, Wait
@@ -25,6 +26,19 @@ async def events_of(opened: Opened, execution: Execution) -> tuple[Any, ...]:
     return opened.program.decode_events(execution, steps)
 
 
+async def usage_of(opened: Opened, execution: Execution) -> dict[str, int]:
+    """What an execution spent itself, over all its attempts: one read of its records.
+
+    An imported one has no records: what its events report.
+    """
+    records = await opened.store.load_records(execution.run, from_step=1)
+    counted = usage.of_records(records)
+    if counted["model_calls"] or execution.parents:
+        return counted
+    reports = (event.usage_metadata for event in await events_of(opened, execution))
+    return usage.of_reports(report for report in reports if report is not None)
+
+
 class Executions:
     """The executions of this App and namespace."""
 
@@ -32,7 +46,8 @@ class Executions:
         self._lifecycle = lifecycle
 
     async def get(self, execution_id: str) -> ExecutionRecord:
-        """One execution, with the tokens that its committed events report.
+        """One execution, with the tokens that it spent: once for each model call that it
+        recorded, whatever attempts replayed; a fork's kept calls are not its own.
 
         That of a fork which has had no message is ``pending``.
 
@@ -49,7 +64,7 @@ class Executions:
             if session is None or session.awaited is None:
                 raise
             return show.pending_record(session, checked)
-        return show.record_of(execution, usage=show.usage_of(await events_of(opened, execution)))
+        return show.record_of(execution, usage=await usage_of(opened, execution))
 
     async def outcome(self, execution_id: str) -> Outcome:
         """How an execution stands, as ``invoke`` would return it. Nothing runs.

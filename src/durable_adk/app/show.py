@@ -123,17 +123,3 @@ def last_text(events: Iterable[Any]) -> str | None:
 def _text(event: Any) -> str:
     parts = event.content.parts if event.content and event.content.parts else ()
     return "".join(part.text for part in parts if part.text and not part.thought)
-
-
-def usage_of(events: Iterable[Any]) -> dict[str, int]:
-    """Model calls and tokens that the events report."""
-    usage = {"model_calls": 0, "prompt_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-    for event in events:
-        counted = getattr(event, "usage_metadata", None)
-        if counted is None:
-            continue
-        usage["model_calls"] += 1
-        usage["prompt_tokens"] += counted.prompt_token_count or 0
-        usage["output_tokens"] += counted.candidates_token_count or 0
-        usage["total_tokens"] += counted.total_token_count or 0
-    return usage
