@@ -6,9 +6,14 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import json
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -491,6 +496,44 @@ async def _finish(place: Place) -> None:
     for _ in range(3):
         await place.prune(turns=1)
         place.clock.advance(HOUR + 1_000)
+
+
+@pytest.mark.parametrize(("point", "at"), [("after cut", 1), ("before removed", 8)])
+async def test_a_process_that_is_killed_while_it_removes_turns(
+    replica_set_uri: str, database: str, point: str, at: int
+) -> None:
+    client: Any = AsyncMongoClient(replica_set_uri)
+    clock = ServerClock()
+    place = Place(client, f"{database}_{uuid.uuid4().hex[:8]}", clock)
+    await place.talk("note a 1", "note a 2", "note a 3")
+    await place.prune(turns=1)
+    clock.advance(HOUR + 1_000)
+    order = {
+        "uri": replica_set_uri,
+        "database": place.name,
+        "offset": HOUR + 1_000,
+        "point": point,
+        "at": at,
+    }
+    died = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-W", "ignore", "-m", "tests.sessions.one_prune"],
+        input=json.dumps(order),
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert len(await place.raw("executions")) == 3
+    assert await place.turns() == [3]
+    assert (await place.app.sessions.get("u", "s")).state == {"a": "3"}
+    assert (await place.prune(turns=1)).removed == 2
+    assert len(await place.raw("executions")) == 1
+    assert (await place.say("hi")).response.startswith("heard note a 3 |")
+    for app in place.apps:
+        await app.close()
+    await client.drop_database(place.name)
+    await client.close()
 
 
 async def test_two_sweepers_at_once_remove_once(place: Place) -> None:
