@@ -22,7 +22,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pymongo import AsyncMongoClient
 
-from durable_adk import App, ConfigError, CorruptHistory, NotFound, Pruned
+from durable_adk import App, ConfigError, CorruptHistory, NotFound, Pruned, Unavailable
 from durable_adk.model.identity import session_key
 from durable_adk.model.store_results import Write
 from durable_adk.store.clock import ServerClock
@@ -637,6 +637,50 @@ async def test_a_session_that_was_deleted_and_made_again_loses_nothing(
     assert (await memory.prune(turns=1)).removed == 0
     assert await memory.turns() == [1, 2, 3]
     assert (await memory.say("hi")).response.startswith("heard four |")
+
+
+async def test_a_read_during_a_removal_sees_one_past(memory: Place, monkeypatch) -> None:
+    await memory.talk("note a 1", "note a 2", "note a 3")
+    await memory.prune(turns=1)
+    memory.clock.advance(HOUR + 1_000)
+    other = memory.make()
+
+    async def remove() -> None:
+        assert (await other.sessions.prune("u", "s", turns=1)).removed == 2
+
+    await _hooked(memory, monkeypatch, "_turns", remove, after=False)
+    events = await memory.app.sessions.events("u", "s")
+    assert events[0].content.parts[0].text == "note a 3"
+
+
+async def test_an_export_during_a_removal_says_so(memory: Place, monkeypatch) -> None:
+    await memory.talk("note a 1", "note a 2", "note a 3")
+    await memory.prune(turns=1)
+    memory.clock.advance(HOUR + 1_000)
+    other = memory.make()
+
+    async def remove() -> None:
+        await other.sessions.prune("u", "s", turns=1)
+
+    await _hooked(memory, monkeypatch, "load_history", remove, after=False)
+    with pytest.raises(Unavailable, match="Export it again"):
+        [line async for line in memory.app.sessions.export("u", "s")]
+
+
+async def test_an_execution_that_goes_while_it_is_read_is_not_found(
+    memory: Place, monkeypatch
+) -> None:
+    first, *_ = await memory.talk("one", "two")
+    await memory.prune(turns=1)
+    memory.clock.advance(HOUR + 1_000)
+    other = memory.make()
+
+    async def remove() -> None:
+        await other.sessions.prune("u", "s", turns=1)
+
+    await _hooked(memory, monkeypatch, "load_steps", remove, after=False)
+    with pytest.raises(NotFound, match="removed by retention"):
+        await memory.app.executions.outcome(first.execution_id)
 
 
 async def test_a_turn_that_is_missing_otherwise_is_corruption(memory: Place) -> None:

@@ -74,6 +74,7 @@ def test_every_key_is_read_into_its_field() -> None:
             "payload": {"compress_above": "4KB", "spill_above": "2MB", "max": "9MB"},
             "encryption": {"keys": {"k": KEY}, "read_plain": False},
             "redact": ["card"],
+            "retention": {"turns": 3, "age": "90d"},
             "tools": {"pay": {"on_unknown_outcome": "fail"}},
             "shutdown": {"grace": 0.5},
         }
@@ -97,6 +98,8 @@ def test_every_key_is_read_into_its_field() -> None:
         model_mismatch="error",
         max_turns=9,
         compress_above=4_096,
+        retention_turns=3,
+        retention_age_ms=90 * 24 * 3_600_000,
         spill_above=2 * 1024 * 1024,
         payload_max=9 * 1024 * 1024,
         encryption_keys={"k": bytes(range(32))},
@@ -162,6 +165,8 @@ WRONG: dict[str, list[Any]] = {
     "redact": ["card", [1], {"card": True}, [""]],
     "payload.spill_above": [0, "1GB", "x", 1.5, True, "16MB"],
     "shutdown.grace": [-1, "never"],
+    "retention.turns": [0, -1, "many", True],
+    "retention.age": ["59m", 3599, "40000d", "never", "1y", None, [1]],
     "tools.pay.on_unknown_outcome": ["Rerun", 1, None],
 }
 
@@ -425,6 +430,7 @@ def test_a_file_that_cannot_be_read_is_one_error(
 # Keys without a default that could be shown: they are commented out, as examples.
 EXAMPLES = ["version", "mongodb.uri", "mongodb.database", "session.max_turns"]
 EXAMPLES += ["redact", "encryption.keys", *(f"tools.issue_refund.{name}" for name in TOOL_KEYS)]
+EXAMPLES += ["retention.turns", "retention.age"]
 
 
 def test_a_copy_of_the_example_works_as_it_is_and_sets_the_defaults() -> None:
@@ -448,6 +454,8 @@ def test_what_the_example_shows_as_examples_is_accepted(tmp_path: Path) -> None:
         uri="mongodb://h",
         database="durable_adk",
         max_turns=1000,
+        retention_turns=1000,
+        retention_age_ms=365 * 24 * 3_600_000,
         tools={"issue_refund": "fail"},
         expiries={"issue_refund": {"expires_after": 86_400.0, "on_expiry": {"confirmed": False}}},
     )

@@ -26,8 +26,9 @@ GRACE_MS: Final = 3_600_000
 """Between the mark and the cut: whoever reads these turns has finished by then."""
 
 SESSIONS_AT_ONCE: Final = 100
-_TURNS_AT_ONCE: Final = 200
-"""The most that one mark takes in; the next one takes the rest."""
+_MARKED_AT_ONCE: Final = 2_000
+"""The most old turns that one mark takes in; the next one takes the rest."""
+_REMOVED_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ class Retention:
         if policy.age_ms is None:
             return max(record.floor, min(too_many, upto))
         old = await store.oldest_turns(
-            record, upto=upto, age_ms=policy.age_ms, limit=_TURNS_AT_ONCE
+            record, upto=upto, age_ms=policy.age_ms, limit=_MARKED_AT_ONCE
         )
         old_upto = old[-1].turn if old else record.floor
         counted = min(too_many, upto) if policy.turns is not None else record.floor
@@ -180,7 +181,7 @@ class Retention:
         """Remove what a cut left. Returns: how many turns."""
         store, key, removed = self._store, record.key, 0
         while True:
-            found = await store.turns_below(key, record.floor, limit=_TURNS_AT_ONCE)
+            found = await store.turns_below(key, record.floor, limit=_REMOVED_AT_ONCE)
             # Read after them: the session may have been deleted and made again since.
             again = await store.get_session(key) if found else None
             floor = 0 if again is None else again.floor
