@@ -75,6 +75,7 @@ from durable_adk._config_keys import (
     Refused,
     checked_uri,
     named,
+    retention_age,
 )
 from durable_adk._yaml import parse as parse_yaml
 from durable_adk.errors import ConfigError
@@ -139,6 +140,18 @@ class Settings:
     tools: Mapping[str, str] = field(default_factory=dict)
     expiries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     grace_s: float = 10.0
+
+
+def checked_age(argument: str, value: object) -> int:
+    """Milliseconds of what ``retention.age`` may be, given to a call.
+
+    Raises:
+        ConfigError: naming the argument and the rule.
+    """
+    try:
+        return retention_age(value)
+    except Refused as rule:
+        raise ConfigError(argument, str(rule), "Pass a timedelta, or text as '90d'.") from None
 
 
 # ---------------------------------------------------------------- reading

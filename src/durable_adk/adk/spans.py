@@ -39,15 +39,19 @@ _IN_SPANS = frozenset({Kind.MODEL, Kind.TOOL, Kind.NODE})
 def attempt_span(stage: Stage) -> Iterator[None]:
     """Around what one attempt runs of a step."""
     execution = stage.attempt.execution
-    attributes = {
+    attributes: dict[str, str | int] = {
         EXECUTION: execution.execution_id,
         ATTEMPT: execution.attempt,
         STEP: stage.step,
         "gen_ai.conversation.id": execution.session_id,
     }
     # Texts of errors may hold what is redacted elsewhere: ADK's own spans say what failed.
-    quiet = {"record_exception": False, "set_status_on_exception": False}
-    with _tracer.start_as_current_span(ATTEMPT_SPAN, attributes=attributes, **quiet):
+    with _tracer.start_as_current_span(
+        ATTEMPT_SPAN,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ):
         yield
 
 

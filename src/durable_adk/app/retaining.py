@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from durable_adk._config_keys import Refused, retention_age
 from durable_adk.app.lifecycle import Lifecycle
 from durable_adk.app.outcome import Pruned
+from durable_adk.config import checked_age
 from durable_adk.engine.retention import Policy, Retention, Swept, policy_of, prune_session
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ConfigError
@@ -56,10 +56,7 @@ def _checked_turns(turns: object) -> int | None:
 def _checked_age(age: object) -> int | None:
     if age is None:
         return None
-    try:
-        return retention_age(age.total_seconds() if isinstance(age, timedelta) else age)
-    except Refused as rule:
-        raise ConfigError("age", str(rule)) from None
+    return checked_age("age", age.total_seconds() if isinstance(age, timedelta) else age)
 
 
 def _shown(swept: Swept) -> Pruned:
