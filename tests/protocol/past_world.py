@@ -65,7 +65,8 @@ class Turn(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """``nonce`` is that of its insert. ``after`` and ``upto`` say which turns of the source it needs. One made inside turn ``upto``
+    """``nonce`` is that of its insert. ``after`` and ``upto`` say which turns of the source it
+    needs. One made inside turn ``upto``
     reads the first ``cut`` outcomes of that turn; ``answer`` is the one it had there."""
 
     nonce: int
