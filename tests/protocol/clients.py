@@ -39,7 +39,10 @@ def answer(program: Program, rules: Rules, world: World, index: int) -> Iterator
         and frontier is not None
         and (frontier.step == step or not rules.frontier_guard)
         and (frontier.rev == rev or not rules.rev_guard)
+        and not frontier.doubts
     )
+    if program.expires and rules.expiry_by_server:
+        matches = matches and world.expired == answerer.by_expiry
     if not matches or frontier is None:
         yield move("must read again", again)
         return
@@ -62,6 +65,8 @@ def _read(
     """What a client makes of what it reads: ``idle`` when there is nothing to answer yet."""
     answerer, execution = program.answerers[index], world.execution
     frontier = execution.frontier
+    if frontier is not None and frontier.doubts:
+        frontier = None
     if frontier is not None and frontier.step == answerer.step:
         known = {answer.wait: answer.value for answer in frontier.answers}
         unanswered = set(frontier.waits) - known.keys()

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from tests.protocol.turn import Move, Turn
-from tests.protocol.world import Committed, Document, Frontier, Kind, Owner, Phase
+from tests.protocol.world import ONCE, Committed, Document, Frontier, Owner, Phase
 
 
 def suspend(turn: Turn, waits: tuple[str, ...]) -> Iterator[Move]:
@@ -19,7 +19,7 @@ def suspend(turn: Turn, waits: tuple[str, ...]) -> Iterator[Move]:
         waits = waits[: len(there) + 1]
     frontier = Frontier(Committed(*document[:2], frozenset(document.results)), waits, 0, ())
     is_whole = len(waits) == len(turn.program.step(turn.owner.step).waits)
-    yield from _commit(
+    yield from commit(
         turn,
         "suspends",
         status="suspended" if is_whole or len(waits) == 1 else execution.status,
@@ -35,7 +35,7 @@ def close(turn: Turn, status: str) -> Iterator[Move]:
         return
     execution = turn.world.execution
     doubted = {result.call for result in turn.owner.loaded if result.status == "doubt"}
-    yield from _commit(
+    yield from commit(
         turn,
         f"ends it as {status}",
         status=status,
@@ -63,8 +63,11 @@ def _documented(turn: Turn) -> Generator[Move, None, Document | None]:
     return None
 
 
-def _commit(turn: Turn, label: str, *, stays: bool = False, **changes: Any) -> Iterator[Move]:
-    """One conditional update: filter token, ``running``, step."""
+def commit(
+    turn: Turn, label: str, *, stays: bool = False, then: Owner | None = None, **changes: Any
+) -> Iterator[Move]:
+    """One conditional update: filter token, ``running``, step. ``then`` is what its owner does if
+    it keeps the lease."""
     execution, owner = turn.world.execution, turn.owner
     running = execution.status == "running" or (stays and execution.status == "suspended")
     matches = running and execution.step == owner.step
@@ -75,8 +78,8 @@ def _commit(turn: Turn, label: str, *, stays: bool = False, **changes: Any) -> I
         return
     stale = execution.stale_commit or execution.token != owner.token
     after = execution._replace(stale_commit=stale, **changes)
-    yield turn.move(label, owner if stays else Owner(), execution=after)
-    if turn.program.lost_replies and not stays:
+    yield turn.move(label, owner if stays else then or Owner(), execution=after)
+    if turn.program.lost_replies and not stays and then is None:
         unsure = owner._replace(phase=Phase.UNSURE)
         yield turn.move(f"{label}, unheard", unsure, execution=after)
 
@@ -89,16 +92,25 @@ def settle(turn: Turn) -> Move:
 
 def give_attempt_up(turn: Turn) -> Iterator[Move]:
     owner, execution = turn.owner, turn.world.execution
-    if execution.failed_attempts + 1 >= turn.program.max_attempts:
+    changes = {"failed_attempts": execution.failed_attempts + 1}
+    if turn.program.may_stick and not execution.failed_attempts:
+        voided = execution.voided | _given_up(turn)
+        yield from commit(turn, "leaves it stuck", status="stuck", voided=voided, **changes)
+    if changes["failed_attempts"] >= turn.program.max_attempts:
         yield from close(turn, "failed")
         return
-    yield from _commit(
+    yield from commit(
         turn,
         f"gives the attempt up over {owner.cause and owner.cause.call}",
         status="queued",
-        failed_attempts=execution.failed_attempts + 1,
+        **changes,
         voided=execution.voided | _given_up(turn),
     )
+
+
+def release(turn: Turn) -> Iterator[Move]:
+    """Nothing runs any more: give the lease back. Whatever is open stays open."""
+    yield from commit(turn, "gives its lease back", status="queued")
 
 
 def _given_up(turn: Turn) -> frozenset[tuple[str, int]]:
@@ -108,7 +120,7 @@ def _given_up(turn: Turn) -> frozenset[tuple[str, int]]:
     failed = [
         result
         for result in known.values()
-        if result.status == "failed" and program.calls[result.call].kind is not Kind.FAIL
+        if result.status == "failed" and program.calls[result.call].kind not in ONCE
     ]
     match turn.rules.voids:
         case "cause":

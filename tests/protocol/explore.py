@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from tests.protocol.moves import moves
 from tests.protocol.search import Findings, search
 from tests.protocol.world import (
+    Answer,
     Execution,
     Kind,
     Owner,
@@ -20,7 +21,9 @@ from tests.protocol.world import (
     Program,
     Record,
     Rules,
+    Settler,
     World,
+    doubted,
     first_world,
 )
 
@@ -43,6 +46,11 @@ class Promise(enum.Enum):
     TOKEN_GROWS = "the fencing token went back"
     COMMITS_ONCE = "a commit that was done could be done again"
     CAN_END = "no later attempt can ever bring it to an end"
+    ASKED = "a body ran again that nobody said was not done"
+    ITS_QUESTION = "an answer was taken as one to another question"
+    TOLD_KEPT = "what somebody said of a call in doubt was lost or changed"
+    EXPIRY = "an answer was taken after its wait had expired, or its expiry answer before"
+    HELD = "a body was started without the lease, by an owner with a good clock"
     CLOSED_STAYS = "an execution that was given up or cancelled started another body"
 
 
@@ -73,7 +81,7 @@ def _broken_by(program: Program, before: World, after: World, solo: _Solo) -> It
         changed = any(getattr(before, part) is not getattr(after, part) for part in parts)
         if changed and not holds(program, after):
             yield promise
-    yield from _broken_between(before, after)
+    yield from _broken_between(program, before, after)
     if all(owner.phase in _AT_REST for owner in after.owners) and not solo.can_rest(after):
         yield Promise.CAN_END
 
@@ -82,7 +90,8 @@ def _broken_by(program: Program, before: World, after: World, solo: _Solo) -> It
 
 
 def _counting(world: World) -> list[Record]:
-    return [record for record in world.records if record.slot not in world.execution.voided]
+    closed = world.execution.voided | world.settled
+    return [record for record in world.records if record.slot not in closed]
 
 
 def _one_outcome(program: Program, world: World) -> bool:
@@ -113,8 +122,39 @@ def _fail_once(program: Program, world: World) -> bool:
     return len(entered) == len(set(entered))
 
 
+def _asked(program: Program, world: World) -> bool:
+    """Each try of an ``ask`` body is entered once, and one after the first was asked for."""
+    entered = [start[:2] for start in world.starts if program.calls[start.call].kind is Kind.ASK]
+    not_done = {doubted(answer.wait) for answer in world.told if answer.value == "not_done"}
+    asked_for = all(number == 1 or (call, number - 1) in not_done for call, number in entered)
+    return asked_for and len(entered) == len(set(entered))
+
+
+def _told(world: World) -> list[Answer]:
+    frontier = world.execution.frontier
+    return [*world.told, *(frontier.answers if frontier is not None and frontier.doubts else ())]
+
+
+def _its_question(program: Program, world: World) -> bool:
+    return all(answer.meant in ("", answer.wait) for answer in _told(world))
+
+
+def _told_kept(program: Program, world: World) -> bool:
+    """By whom it was accepted: as long as the execution is not closed over it."""
+    if world.execution.is_over or world.execution.given_up or world.execution.cancel:
+        return True
+    stored = {(answer.meant or answer.wait, answer.value) for answer in _told(world)}
+    return all(
+        (settler.wait, value) in stored
+        for settler, value in zip(world.settlers, program.settlers, strict=True)
+        if settler.state == "accepted"
+    )
+
+
 def _whole(program: Program, world: World) -> bool:
     frontier = world.execution.frontier
+    if frontier is not None and frontier.doubts:
+        return bool(frontier.waits)
     return frontier is None or frontier.waits == program.step(frontier.step).waits
 
 
@@ -129,14 +169,14 @@ def _answer_kept(program: Program, world: World) -> bool:
 
 def _stored_answers(world: World, step: int) -> dict[str, str]:
     frontier = world.execution.frontier
-    if frontier is not None and frontier.step == step:
+    if frontier is not None and frontier.step == step and not frontier.doubts:
         return {answer.wait: answer.value for answer in frontier.answers}
     return {wait: value for number, wait, value in world.wait_records if number == step}
 
 
 def _map_whole(program: Program, world: World) -> bool:
     frontier = world.execution.frontier
-    if frontier is None:
+    if frontier is None or frontier.doubts:
         return True
     by_map = {each.by for each in frontier.answers if program.answerers[each.by].is_map}
     return not by_map or frontier.is_answered
@@ -149,7 +189,9 @@ def _current_token(program: Program, world: World) -> bool:
 def _committed_kept(program: Program, world: World) -> bool:
     results = {record.result for record in world.records}
     execution = world.execution
-    named = [*execution.committed, *([execution.frontier.committed] if execution.frontier else [])]
+    frontier = execution.frontier
+    is_step = frontier is not None and not frontier.doubts
+    named = [*execution.committed, *([frontier.committed] if frontier and is_step else [])]
     documents = {(each.step, each.key): frozenset(each.results) for each in world.documents}
     return all(
         each.records <= results and documents.get((each.step, each.key)) == each.records
@@ -179,6 +221,9 @@ _PROMISES: tuple[tuple[Promise, tuple[str, ...], Callable[[Program, World], bool
     (Promise.DOUBT_IS_FINAL, ("records", "execution"), _doubt_is_final),
     (Promise.SAME_INPUTS, ("starts",), _same_inputs),
     (Promise.FAIL_ONCE, ("starts",), _fail_once),
+    (Promise.ASKED, ("starts",), _asked),
+    (Promise.ITS_QUESTION, ("execution", "told"), _its_question),
+    (Promise.TOLD_KEPT, ("execution", "told", "settlers"), _told_kept),
     (Promise.WHOLE, ("execution",), _whole),
     (Promise.MAP_WHOLE, ("execution",), _map_whole),
     (Promise.CURRENT_TOKEN, ("execution",), _current_token),
@@ -189,7 +234,7 @@ _PROMISES: tuple[tuple[Promise, tuple[str, ...], Callable[[Program, World], bool
 _AT_REST = (Phase.IDLE, Phase.DEAD)
 
 
-def _broken_between(before: World, after: World) -> Iterator[Promise]:
+def _broken_between(program: Program, before: World, after: World) -> Iterator[Promise]:
     """The promises about what a move may do to what is stored."""
     if before.records is not after.records and not before.records <= after.records:
         yield Promise.ONLY_INSERTS
@@ -197,8 +242,16 @@ def _broken_between(before: World, after: World) -> Iterator[Promise]:
     started = after.starts - before.starts if before.starts is not after.starts else ()
     if old.given_up and any(start.token == old.token for start in started):
         yield Promise.CLOSED_STAYS
+    if program.good_clocks and any(
+        (start.token, "running") != (new.token, new.status) for start in started
+    ):
+        yield Promise.HELD
     if old is new:
         return
+    if program.expires and new.frontier and new.frontier.step == old.step:
+        for answer in set(new.frontier.answers) - set(old.frontier.answers if old.frontier else ()):
+            if program.answerers[answer.by].by_expiry != after.expired:
+                yield Promise.EXPIRY
     if old.is_over:
         yield Promise.ENDS_ONCE
     if new.token < old.token:
@@ -218,7 +271,14 @@ class _Solo:
 
     def __init__(self, program: Program, rules: Rules) -> None:
         self._program = dataclasses.replace(
-            program, may_cancel=False, lost_replies=False, answerers=()
+            program,
+            may_cancel=False,
+            lost_replies=False,
+            releases=0,
+            may_stick=False,
+            expires=False,
+            answerers=(),
+            settlers=("done",),
         )
         self._rules = rules
         self._known: dict[World, bool] = {}
@@ -230,6 +290,7 @@ class _Solo:
         alone = world._replace(
             owners=(Owner(),),
             clients=(),
+            settlers=(Settler(),),
             starts=frozenset(),
             failures=self._program.failures,
         )
@@ -255,4 +316,4 @@ def _rests_already(execution: Execution) -> bool:
     waits_for_somebody = (
         execution.status == "suspended" and frontier is not None and not frontier.is_answered
     )
-    return execution.is_over or waits_for_somebody
+    return execution.is_over or execution.status == "stuck" or waits_for_somebody

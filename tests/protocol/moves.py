@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.protocol import clients, owners
+from tests.protocol import clients, doubts, owners
 from tests.protocol.turn import Move, Turn
 from tests.protocol.world import Phase, Program, Rules, World
 
@@ -29,3 +29,7 @@ def moves(program: Program, rules: Rules, world: World) -> Iterator[Move]:
     yield from clients.ask_to_cancel(program, world)
     for index in range(len(world.clients)):
         yield from clients.answer(program, rules, world, index)
+    for index in range(len(world.settlers)):
+        yield from doubts.settle(program, rules, world, index)
+    if program.expires and not world.expired:
+        yield "the waits expire", world._replace(expired=True)

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.protocol import commits
+from tests.protocol import commits, doubts
 from tests.protocol.turn import DEAD, Move, Turn
 from tests.protocol.world import (
+    ONCE,
     Body,
     Call,
     Fails,
+    Frontier,
     Intent,
     Kind,
     Owner,
@@ -39,9 +41,12 @@ def claim(turn: Turn) -> Iterator[Move]:
     execution = turn.world.execution
     frontier = execution.frontier
     answered = frontier is not None and frontier.is_answered
+    if execution.status == "stuck":
+        again = execution._replace(status="queued")
+        yield "somebody retries it", turn.world._replace(execution=again)
     if execution.status in ("queued", "running") or (execution.status == "suspended" and answered):
         yield _claimed(turn, "claims")
-    is_active = execution.status in ("queued", "running", "suspended")
+    is_active = execution.status in ("queued", "running", "suspended", "stuck")
     if turn.program.may_cancel and is_active and not execution.given_up:
         yield _claimed(turn, "claims to close", given_up=True, closing=True)
 
@@ -60,6 +65,8 @@ def _claimed(turn: Turn, label: str, **changes: Any) -> Move:
         )
     turn = turn._replace(world=world._replace(execution=execution, owners=owners))
     owner = _loaded(turn)
+    if owner.phase is Phase.RUNNING and doubts.unrecorded(turn):
+        owner = Owner(phase=Phase.LOADING, token=execution.token, step=execution.step)
     if not turn.rules.closing_mark:
         execution = execution._replace(closing=False)
     return turn.move(label, owner, execution=execution)
@@ -69,6 +76,15 @@ def suffer(turn: Turn) -> Iterator[Move]:
     """Crash; be asked to cancel."""
     owner = turn.owner
     yield turn.leave("crashes", log=owner.log)
+    world = turn.world
+    may_release = owner.phase not in (Phase.UNSURE, Phase.RELEASING) and turn.is_current
+    if may_release and world.released < turn.program.releases:
+        if turn.rules.release_stops:
+            stopped, execution = _stopped(turn.program, owner, Phase.RELEASING), world.execution
+        else:
+            stopped, execution = owner, world.execution._replace(status="queued")
+        released = world.released + 1
+        yield turn.move("stops", stopped, execution=execution, released=released)
     if turn.is_current and turn.world.execution.cancel and owner.phase is Phase.RUNNING:
         yield turn.move(
             "renews and sees that it shall cancel", _stopped(turn.program, owner, Phase.CLOSING)
@@ -78,11 +94,15 @@ def suffer(turn: Turn) -> Iterator[Move]:
 def _stopped(program: Program, owner: Owner, phase: Phase) -> Owner:
     """Its tasks are cancelled: that is never an outcome, and a ``fail`` body is in doubt."""
     entered = {body.call for body in owner.running}
-    doubtful = {name for name in entered if program.calls[name].kind is Kind.FAIL}
+    doubtful = {name for name in entered if program.calls[name].kind in ONCE}
     return owner._replace(phase=phase, running=frozenset(), doubtful=frozenset(doubtful))
 
 
 # --------------------------------------------------------------------------------- the work
+
+
+def is_of_doubts(frontier: Frontier | None) -> bool:
+    return frontier is not None and frontier.doubts > 0
 
 
 def work(turn: Turn) -> Iterator[Move]:
@@ -90,12 +110,20 @@ def work(turn: Turn) -> Iterator[Move]:
     if owner.log:
         yield from _log_writes(turn)
     match owner.phase:
+        case Phase.CONTINUING if is_of_doubts(turn.world.execution.frontier):
+            yield from doubts.go_on(turn)
         case Phase.CONTINUING:
             yield from commits.go_on(turn)
+        case Phase.LOADING:
+            yield from doubts.load(turn, _loaded(turn))
         case Phase.UNSURE:
             yield commits.settle(turn)
         case _ if owner.doubtful:
             yield from _judge(turn)
+        case Phase.ASKING:
+            yield from doubts.ask(turn)
+        case Phase.RELEASING if not owner.log:
+            yield from commits.release(turn)
         case Phase.RUNNING:
             yield from _run(turn)
         case Phase.FAILING if not owner.log:
@@ -109,11 +137,15 @@ def _loaded(turn: Turn) -> Owner:
     intent without an outcome gets its verdict before the program starts."""
     world, execution = turn.world, turn.world.execution
     names = {call.name for call in turn.program.step(execution.step).calls}
+    closed = execution.voided | world.settled
+    voided = closed if turn.rules.next_try else execution.voided
     results = frozenset(
         record.result
         for record in world.records
-        if record.result.call in names and record.slot not in execution.voided
+        if record.result.call in names and record.slot not in closed
     )
+    if not turn.rules.done_takes_slot:
+        results |= {record.result for record in doubts.results(turn)}
     phase = Phase.RUNNING
     if execution.closing or execution.cancel:
         phase = Phase.CLOSING
@@ -121,22 +153,30 @@ def _loaded(turn: Turn) -> Owner:
         phase = Phase.CONTINUING
     doubtful: set[str] = set()
     if phase is Phase.RUNNING:
-        doubtful = {intent.call for intent in world.intents if intent.call in names}
+        doubtful = {
+            intent.call
+            for intent in world.intents
+            if intent.call in names and intent.attempt_try == try_of(intent.call, voided)
+        }
     owner = Owner(
         phase=phase,
         token=execution.token,
         step=execution.step,
         loaded=results,
-        voided=execution.voided,
+        voided=voided,
         doubtful=frozenset(doubtful - {result.call for result in results}),
     )
-    return _ending_in_doubt(turn.program, owner) if phase is Phase.RUNNING else owner
+    return _all_judged(turn.program, owner) if phase is Phase.RUNNING else owner
 
 
-def _ending_in_doubt(program: Program, owner: Owner) -> Owner:
-    if not owner.doubtful and any(result.status == "doubt" for result in owner.loaded):
+def _all_judged(program: Program, owner: Owner) -> Owner:
+    """Once every verdict stands: a ``fail`` call in doubt ends it, others are asked about."""
+    in_doubt = [program.calls[result.call] for result in owner.loaded if result.status == "doubt"]
+    if owner.doubtful or not in_doubt:
+        return owner
+    if any(call.kind is Kind.FAIL for call in in_doubt):
         return _stopped(program, owner, Phase.CLOSING)._replace(ends_as="failed")
-    return owner
+    return _stopped(program, owner, Phase.ASKING)
 
 
 def _judge(turn: Turn) -> Iterator[Move]:
@@ -144,11 +184,12 @@ def _judge(turn: Turn) -> Iterator[Move]:
     owner, world = turn.owner, turn.world
     name = min(owner.doubtful)
     rest = owner._replace(doubtful=owner.doubtful - {name})
-    verdict = Record(Result(name, 1, owner.token, "doubt"), frozenset())
+    attempt_try = try_of(name, owner.voided)
+    verdict = Record(Result(name, attempt_try, owner.token, "doubt"), frozenset())
     stored = world.at(verdict.slot) if turn.rules.doubt_takes_slot else None
     result = stored.result if stored else verdict.result
     if owner.phase is Phase.RUNNING:
-        rest = _ending_in_doubt(turn.program, rest._replace(loaded=rest.loaded | {result}))
+        rest = _all_judged(turn.program, rest._replace(loaded=rest.loaded | {result}))
     if stored or not turn.rules.doubt_takes_slot:
         yield turn.move(f"settles {name}", rest)
     else:
@@ -199,7 +240,7 @@ def _go_live(
     """Start the body of the next call of a branch, as soon as the rules allow it."""
     owner = turn.owner
     busy = {body.call for body in owner.running} | {record.result.call for record in owner.log}
-    if call.name in busy or owner.knows_lease_over:
+    if call.name in busy or (owner.knows_lease_over and turn.rules.may_start):
         return
     if call.kind is not Kind.MODEL and turn.rules.barrier and owner.log:
         return
@@ -209,7 +250,7 @@ def _go_live(
         + [handed[name] for name in call.reads if name in handed]
     )
     body = Body(call.name, try_of(call.name, owner.voided), rests_on)
-    if call.kind is Kind.FAIL:
+    if call.kind in ONCE:
         yield from _enter_once(turn, body)
     else:
         yield _start(turn, body)
@@ -227,12 +268,13 @@ def _start(turn: Turn, body: Body) -> Move:
 def _enter_once(turn: Turn, body: Body) -> Iterator[Move]:
     """Intent first. The process whose nonce it carries enters the body, at most once."""
     owner, world = turn.owner, turn.world
-    intent = next((each for each in world.intents if each.call == body.call), None)
+    slot = (body.call, body.attempt_try)
+    intent = next((each for each in world.intents if each[:2] == slot), None)
     if intent is None:
-        mine = Intent(body.call, owner.token)
+        mine = Intent(*slot, owner.token)
         yield turn.move(f"means to run {body.call}", owner, intents=world.intents | {mine})
     elif intent.token == owner.token or not turn.rules.nonce:
-        entered = any(each[0] == body.call and each[2] == owner.token for each in world.starts)
+        entered = any(each[:3] == (*slot, owner.token) for each in world.starts)
         if not entered:
             yield _start(turn, body)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.protocol.world import Answerer, Call, Fails, Kind, Program, Step
 
-MODEL, TOOL, FAIL = Kind.MODEL, Kind.TOOL, Kind.FAIL
+MODEL, TOOL, FAIL, ASK = Kind.MODEL, Kind.TOOL, Kind.FAIL, Kind.ASK
 
 ONE_BRANCH = Program(
     steps=(Step(((Call("m1", MODEL), Call("t1", TOOL), Call("m2", MODEL), Call("t2", TOOL)),)),),
@@ -102,3 +102,62 @@ HANDLED_BESIDE = Program(
     max_attempts=2,
 )
 """A node's failure is handled and followed by an effect; a sibling's failure ends the attempt."""
+
+ASKED = Program(
+    steps=(Step(((Call("a1", ASK), Call("t2", TOOL)),)),),
+    owners=3,
+    settlers=("not_done", "done"),
+)
+"""A call that somebody is asked about, twice, and an effect that rests on it."""
+
+ASKED_BESIDE = Program(
+    steps=(Step(((Call("a1", ASK),), (Call("a2", ASK),))),),
+    settlers=("done", "not_done"),
+    good_clocks=True,
+)
+"""Two calls in doubt at once."""
+
+FOUND_OUT = Program(
+    steps=(Step(((Call("a1", ASK), Call("t2", TOOL)),)),),
+    owners=3,
+    settlers=("done",),
+    reconciles=True,
+)
+"""Owners find out, or ask; a slow one finds out while somebody answers."""
+
+ASKED_AND_WAITS = Program(
+    steps=(Step(((Call("a1", ASK),),), waits=("w",)), Step(())),
+    settlers=("done",),
+    answerers=(Answerer(1, (("w", "yes"),)),),
+    may_cancel=True,
+)
+"""A frontier of doubts, then one of waits, in one step; cancelled at any point."""
+
+RELEASED = Program(
+    steps=(Step(((Call("m1", MODEL), Call("f1", FAIL)),), waits=("w",)), Step(())),
+    answerers=(Answerer(1, (("w", "yes"),)),),
+    releases=1,
+    good_clocks=True,
+)
+"""Given back at any point: while it runs, ends, goes on."""
+
+RELEASED_AND_CLOSED = Program(
+    steps=(Step(((Call("t1", TOOL, fails=Fails.RAISES),),)),),
+    releases=1,
+    may_cancel=True,
+    may_stick=True,
+    failures=1,
+)
+"""Given up, retried, cancelled and given back, also by whoever ends it."""
+
+EXPIRING = Program(
+    steps=(Step((), waits=("w1", "w2")), Step(())),
+    answerers=(
+        Answerer(1, (("w1", "yes"),)),
+        Answerer(1, (("w1", "yes"), ("w2", "yes")), is_map=True),
+        Answerer(1, (("w1", "expired"), ("w2", "expired")), by_expiry=True),
+    ),
+    expires=True,
+    lost_replies=True,
+)
+"""Answers and the expiry of their waits, all at once, by clients whose clocks say anything."""

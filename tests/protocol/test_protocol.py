@@ -40,6 +40,13 @@ def _variant(program: Program, **changes: object) -> Program:
         pytest.param(programs.BOTH_FAIL, id="failures in two branches"),
         pytest.param(_variant(programs.BOTH_FAIL, owners=1, max_attempts=4), id="and one owner"),
         pytest.param(programs.HANDLED_BESIDE, id="a handled failure beside one that is not"),
+        pytest.param(programs.ASKED, id="a call in doubt, asked about twice, three owners"),
+        pytest.param(programs.ASKED_BESIDE, id="two calls in doubt, good clocks"),
+        pytest.param(programs.FOUND_OUT, id="found out while somebody answers, three owners"),
+        pytest.param(programs.ASKED_AND_WAITS, id="doubts, then waits, cancelled at any point"),
+        pytest.param(programs.RELEASED, id="given back at any point, good clocks"),
+        pytest.param(programs.RELEASED_AND_CLOSED, id="given back, stuck, retried and cancelled"),
+        pytest.param(programs.EXPIRING, id="answers and the expiry of their waits"),
     ],
 )
 def test_no_order_of_moves_breaks_a_promise(program: Program) -> None:
@@ -145,6 +152,66 @@ MUTATIONS = [
         programs.CANCELLED,
         Promise.CLOSED_STAYS,
         id="taken in order to end it, without a mark",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(nonce=False),
+        programs.ASKED,
+        Promise.ASKED,
+        id="equal content instead of the nonce, of a call that is asked about",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(doubt_ordinal=False),
+        programs.ASKED,
+        Promise.ITS_QUESTION,
+        id="doubts of one step under one frontier id",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(doubt_keeps_step=False),
+        programs.ASKED_AND_WAITS,
+        Promise.COMMITTED_KEPT,
+        id="a frontier of doubts that ends its step",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(doubt_records_first=False),
+        programs.ASKED,
+        Promise.TOLD_KEPT,
+        id="a frontier of doubts that goes before its answers are records",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(next_try=False),
+        programs.ASKED,
+        Promise.TOLD_KEPT,
+        id="what was not done, tried again in the same slot",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(done_takes_slot=False),
+        programs.ASKED,
+        Promise.RESTS,
+        id="the result of what was done, left where it was answered",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(reconcile_fenced=False),
+        programs.FOUND_OUT,
+        Promise.TOLD_KEPT,
+        id="what an owner found out, recorded outside the fence",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(may_start=False),
+        programs.RELEASED,
+        Promise.HELD,
+        id="bodies started after the lease is over",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(release_stops=False),
+        programs.RELEASED,
+        Promise.HELD,
+        id="a lease given back while the bodies go on",
+    ),
+    pytest.param(
+        AS_WRITTEN._replace(expiry_by_server=False),
+        programs.EXPIRING,
+        Promise.EXPIRY,
+        id="expiry by the clock of whoever answers",
     ),
 ]
 

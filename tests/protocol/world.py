@@ -22,6 +22,12 @@ class Kind(enum.Enum):
     """``rerun`` tool, function node or step: starts behind the barrier, handed on at once."""
     FAIL = "fail"
     """A tool that must not run twice: intent first, handed on when durable."""
+    ASK = "ask"
+    """The same, and somebody is asked what became of it."""
+
+
+ONCE = (Kind.FAIL, Kind.ASK)
+"""Whose bodies are entered by whoever inserted the intent."""
 
 
 class Fails(enum.Enum):
@@ -57,6 +63,7 @@ class Answerer(NamedTuple):
     step: int
     values: tuple[tuple[str, str], ...]
     is_map: bool = False
+    by_expiry: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +76,11 @@ class Program:
         may_cancel: Somebody may cancel it, once.
         good_clocks: An owner notices that its lease is over, and starts nothing more.
         lost_replies: Any write may be stored without its writer being told.
+        releases: How often owners may give their lease back, as workers do that stop.
+        may_stick: A failed attempt may leave it stuck, until somebody retries or closes it.
+        expires: The waits of its frontiers expire, some time.
+        settlers: Clients that each say once what became of a call in doubt.
+        reconciles: Owners may find that out by themselves.
         failures: How many bodies may fail in all.
         max_attempts: Failed attempts after which the execution fails.
     """
@@ -79,6 +91,11 @@ class Program:
     may_cancel: bool = False
     good_clocks: bool = False
     lost_replies: bool = False
+    releases: int = 0
+    may_stick: bool = False
+    expires: bool = False
+    settlers: tuple[str, ...] = ()
+    reconciles: bool = False
     failures: int = 0
     max_attempts: int = 3
 
@@ -124,6 +141,24 @@ class Rules(NamedTuple):
     """Off: who takes an execution in order to end it does not write that down."""
     insert_only: bool = True
     """Off: an outcome replaces the one that is there."""
+    doubt_ordinal: bool = True
+    """Off: every frontier of doubts of one step has the same id."""
+    doubt_keeps_step: bool = True
+    """Off: a frontier of doubts ends its step, as others do."""
+    doubt_records_first: bool = True
+    """Off: the frontier goes before its answers are records."""
+    next_try: bool = True
+    """Off: what was not done is tried again in the slot that its verdict has."""
+    done_takes_slot: bool = True
+    """Off: the result of what was done is read where it was answered."""
+    reconcile_fenced: bool = True
+    """Off: what an owner found out is inserted as the answer's record at once."""
+    may_start: bool = True
+    """Off: whoever knows that its lease is over starts bodies."""
+    release_stops: bool = True
+    """Off: the lease is given back while the bodies go on."""
+    expiry_by_server: bool = True
+    """Off: whoever answers decides by its own clock whether a wait has expired."""
     voids: str = "cause"
     """Which failed outcomes an attempt that failed gives up: of the call whose failure left the
     root (``cause``), of every call that nothing recorded follows in its branch (``unfollowed``),
@@ -158,6 +193,7 @@ class Record(NamedTuple):
 
 class Intent(NamedTuple):
     call: str
+    attempt_try: int
     token: int
 
 
@@ -181,6 +217,8 @@ class Answer(NamedTuple):
     wait: str
     value: str
     by: int
+    meant: str = ""
+    """The wait that whoever gave it had read; empty: this one."""
 
 
 class Frontier(NamedTuple):
@@ -188,6 +226,9 @@ class Frontier(NamedTuple):
     waits: tuple[str, ...]
     rev: int
     answers: tuple[Answer, ...]
+    doubts: int = 0
+    """The how-manyeth frontier of calls in doubt it is in its step; 0: of waits, it ends the step.
+    Its ``waits`` are then ``call?try``."""
 
     @property
     def step(self) -> int:
@@ -234,6 +275,11 @@ class Phase(enum.Enum):
     CONTINUING = "continuing"
     RUNNING = "running"
     FAILING = "failing"
+    ASKING = "asking"
+    """Its verdicts stand; it finds out, or asks, what became of these calls."""
+    LOADING = "loading"
+    """It has closed the doubts, or found them closed, and loads what stands."""
+    RELEASING = "releasing"
     CLOSING = "closing"
     UNSURE = "unsure"
     """It has sent a commit and knows nothing of it."""
@@ -264,6 +310,8 @@ class Owner(NamedTuple):
     """Outcomes that are not durable yet, as far as it knows."""
     cause: Result | None = None
     ends_as: str = ""
+    found: tuple[Answer, ...] = ()
+    """What it found out of the calls in doubt."""
 
 
 class Client(NamedTuple):
@@ -272,6 +320,15 @@ class Client(NamedTuple):
     state: str = "idle"
     """``idle``, ``seen``, ``accepted``, ``conflict`` or ``closed``."""
     seen: tuple[int, int, tuple[Answer, ...]] | None = None
+
+
+class Settler(NamedTuple):
+    """The memory of whoever says what became of a call. ``seen``: (step, frontier, rev, place)."""
+
+    state: str = "idle"
+    """``idle``, ``seen`` or ``accepted``."""
+    seen: tuple[int, int, int, int] | None = None
+    wait: str = ""
 
 
 class Start(NamedTuple):
@@ -293,6 +350,17 @@ class World(NamedTuple):
     clients: tuple[Client, ...]
     starts: frozenset[Start]
     failures: int = 0
+    settlers: tuple[Settler, ...] = ()
+    told: frozenset[Answer] = frozenset()
+    """What became of calls in doubt: records of the open step, one for each ``call?try``."""
+    released: int = 0
+    expired: bool = False
+    """By the server's clock."""
+
+    @property
+    def settled(self) -> frozenset[tuple[str, int]]:
+        """The slots whose doubt is settled."""
+        return frozenset(doubted(answer.wait) for answer in self.told)
 
     def at(self, slot: tuple[str, int]) -> Record | None:
         """What stands in an outcome slot."""
@@ -312,7 +380,14 @@ def first_world(program: Program) -> World:
         owners=(Owner(),) * program.owners,
         clients=(Client(),) * len(program.answerers),
         starts=frozenset(),
+        settlers=(Settler(),) * len(program.settlers),
     )
+
+
+def doubted(wait: str) -> tuple[str, int]:
+    """The slot that a wait ``call?try`` is about."""
+    call, _, attempt_try = wait.partition("?")
+    return call, int(attempt_try)
 
 
 def try_of(name: str, voided: frozenset[tuple[str, int]]) -> int:
