@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 from pymongo import AsyncMongoClient
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from durable_adk.errors import ConfigError, Unavailable
 from durable_adk.model.execution import Status
 from durable_adk.model.identity import Tenant, execution_key
 from durable_adk.model.store_results import Begun, Selection
-from durable_adk.store import filters, session_filters
+from durable_adk.store import filters, indexes, session_filters
 from durable_adk.store.indexes import INDEXES
 from durable_adk.store.mongo import MongoStore
 from tests.conformance.bench import Bench
@@ -239,6 +239,48 @@ async def test_a_server_that_is_down_is_named_and_waited_for_as_long_as_the_stri
         await store.open()
     assert time.monotonic() - started < 3
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("step", ["command", "indexes"])
+async def test_an_election_is_waited_for_also_with_short_leases(
+    replica_set_uri: str, database: str, monkeypatch, step: str
+) -> None:
+    store = MongoStore(replica_set_uri, database=database, lease_ttl_ms=3_000)
+    tries = 0
+
+    def once_elected(real):
+        async def call(*given):
+            nonlocal tries
+            tries += 1
+            if tries < 6:
+                raise ServerSelectionTimeoutError("No primary available for writes")
+            return await real(*given)
+
+        return call
+
+    if step == "command":
+        link = store._core.link
+        monkeypatch.setattr(link, "command", once_elected(link.command))
+    else:
+        monkeypatch.setattr(indexes, "missing", once_elected(indexes.missing))
+    await store.open()
+    assert tries >= 6
+    await store.close()
+
+
+async def test_an_election_that_does_not_end_is_unavailable(
+    replica_set_uri: str, database: str, monkeypatch
+) -> None:
+    monkeypatch.setattr("durable_adk.store.mongo.ELECTION_S", 0.05)
+    store = MongoStore(replica_set_uri, database=database)
+
+    async def none(*_given):
+        raise ServerSelectionTimeoutError("No primary available for writes")
+
+    monkeypatch.setattr(store._core.link, "command", none)
+    with pytest.raises(Unavailable, match="the replica set has no primary now"):
+        await store.open()
+    assert not store._core.link.is_open
 
 
 async def test_another_name_of_the_replica_set_is_said_to_be_wrong(

@@ -23,8 +23,10 @@ from tests.failover.test_failover import PROGRAMS, to_its_end
 from tests.soak.programs import answer_to
 from tests.soak.world import World, forked, joined, work
 from tests.support.lives import Ledger, warm
+from tests.support.members import Members
 
 LEASE_S = 3
+LATE_S = 0.4
 PROGRAMS_OF_A_WORKER = {
     "reads": [["look"], ["look", "note"], ["look"]],
     "pays": [["look"], ["pay"], ["look"]],
@@ -33,12 +35,10 @@ PROGRAMS_OF_A_WORKER = {
 
 
 @pytest.fixture
-def world(replica_set_uri: str, database: str, tmp_path: Path) -> World:
+def world(members: Members, database: str, tmp_path: Path) -> World:
     warm()
     name = f"{database}_{os.urandom(3).hex()}"
-    return World(
-        uri=replica_set_uri, database=name, folder=tmp_path, longest_s=1.2, lease_s=LEASE_S
-    )
+    return World(uri=members.uri, database=name, folder=tmp_path, longest_s=1.2, lease_s=LEASE_S)
 
 
 @pytest.fixture
@@ -83,31 +83,34 @@ def stored(world: World) -> dict[str, Any]:
 
 @pytest.mark.timeout(120)
 def test_a_worker_that_slept_for_three_leases_starts_nothing_and_commits_nothing(
-    world: World, workers: dict[str, int]
+    world: World, workers: dict[str, int], members: Members
 ) -> None:
+    """When it wakes, its servers are slow: until they refuse its lease, only its own clocks keep
+    it from going on."""
     asyncio.run(_submit(world))
     sleeper = workers["sleeper"] = forked(lambda: work(world))
-    begun: set[str] = set()
-    while not {"reads", "pays", "asks"} <= begun:
-        rows = [row for row in world.ledger.rows() if row[2] == "began"]
-        begun = {row[3].partition(".")[0] for row in rows if not row[3].endswith("desk0.0")}
-        begun |= {"asks"} & {row[3].partition(".")[0] for row in rows}
+    while not any(row[2:4] == ("began", "pays.desk1.0") for row in world.ledger.rows()):
         time.sleep(0.01)
     os.kill(sleeper, signal.SIGSTOP)
     asleep_since = time.monotonic()
-    entered = [row for row in world.ledger.rows() if row[2] == "began"]
-    in_body = {row[3] for row in entered} - {
-        row[3] for row in world.ledger.rows() if row[2] == "ended"
+    rows = world.ledger.rows()
+    in_body = {row[3] for row in rows if not row[3].endswith(".model")} - {
+        row[3] for row in rows if row[2] == "ended"
     }
     assert in_body, "it fell asleep in a body"
     other = workers["other"] = forked(lambda: work(world))
     ended = asyncio.run(_answered_and_ended(world))
     time.sleep(max(0.0, asleep_since + 3 * LEASE_S - time.monotonic()))
     before = stored(world)
+    for number in range(3):
+        members.tell("delay", number, LATE_S)
     woken_at = time.monotonic()
     os.kill(sleeper, signal.SIGCONT)
     while not {row[3] for row in world.ledger.rows() if row[2] == "ended"} >= in_body:
         time.sleep(0.01)  # it goes on where it slept, to the end of its bodies
+    time.sleep(LATE_S)
+    for number in range(3):
+        members.tell("pass", number)
     for pid in (sleeper, other):
         os.kill(pid, signal.SIGTERM)
         assert joined(pid) == 0
@@ -136,18 +139,18 @@ async def test_renewals_beside_every_commit_do_not_harm_it(
     make_app: Any, ledger: Ledger, monkeypatch: Any
 ) -> None:
     """S13: a renewal is always under way when a frontier, a step or an end is committed."""
-    monkeypatch.setattr(service, "Keeper", functools.partial(Keeper, renew_every_s=0.004))
+    monkeypatch.setattr(service, "Keeper", functools.partial(Keeper, renew_every_s=0.01))
     faults = Counting()
     apps = {kind: make_app(kind, faults=faults) for kind in ("desk", "flow")}
     outs = await asyncio.gather(
         *(
             to_its_end(apps[app], kind, number, program)
-            for number in range(3)
+            for number in range(2)
             for kind, (app, program) in PROGRAMS.items()
         )
     )
     assert {out.status for out in outs} == {"completed"}
-    assert faults.reached.count("after frontier") >= 9
+    assert faults.reached.count("after frontier") >= 6
     assert faults.renewals > faults.reached.count("after frontier")
     entered = collections.Counter(row[3] for row in ledger.rows() if row[2] == "began")
     assert set(entered.values()) == {1}

@@ -90,7 +90,7 @@ def unexplained(rows: Rows, trouble: Rows) -> list[str]:
     for key, entries in _entered(rows).items():
         if len({row[5] for row in entries}) > 1:
             wrong.append(f"{key} ran again under another idempotency key")
-        for one, following in zip(entries, entries[1:], strict=False):
+        for one, following in itertools.pairwise(entries):
             if not is_explained(trouble, one[1], one[0], following[0]):
                 wrong.append(f"{key} ran again, and nothing had happened to process {one[1]}")
     return wrong
@@ -165,13 +165,15 @@ def differences(name: str, ours: Mapping[str, Any], twin: Mapping[str, Any]) -> 
 def _comparable(kept: Mapping[str, Any]) -> dict[Any, list[Any]]:
     """Events by who and where; ids that come of a drawn execution id are numbered."""
     places = by_place(kept["events"])
-    drawn = kept.get("drawn")
-    if drawn is None:
-        return places
     text = json.dumps([[list(place), places[place]] for place in sorted(places, key=str)])
-    for number, one in enumerate(_ids(drawn, places)):
-        text = text.replace(json.dumps(one)[1:-1], f"id-{number}")
-    return {tuple(place): events for place, events in json.loads(text)}
+    if kept.get("drawn") is not None:
+        for number, one in enumerate(_ids(kept["drawn"], places)):
+            text = text.replace(json.dumps(one)[1:-1], f"id-{number}")
+    found = {tuple(place): events for place, events in json.loads(text)}
+    for events in found.values():
+        for event in events:  # a set
+            event["long_running_tool_ids"] = sorted(event.get("long_running_tool_ids", ()))
+    return found
 
 
 def _ids(drawn: str, places: Mapping[Any, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -197,9 +199,7 @@ def effects(rows: Rows, twin_rows: Rows, in_doubt: Iterable[str]) -> list[str]:
     ]
 
 
-def check(
-    ours: Sessions, twins: Sessions, rows: Rows, twin_rows: Rows, trouble: Rows
-) -> Found:
+def check(ours: Sessions, twins: Sessions, rows: Rows, twin_rows: Rows, trouble: Rows) -> Found:
     """All of it."""
     found = Found(
         lost=lost(ours),

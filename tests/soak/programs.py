@@ -66,7 +66,7 @@ class Bodies:
 
     Attributes:
         ledger: Takes ``(seconds, pid, "began" | "ended", key, policy, activity id)``.
-        longest_s: A body takes a random time up to this.
+        longest_s: A body takes this or half of it or between; a model answers at once.
         dies_in: The process ends in the bodies with these keys, as if it had been killed there.
     """
 
@@ -79,7 +79,7 @@ class Bodies:
         if key in self.dies_in:
             os._exit(DIED)
         if self.longest_s:
-            await asyncio.sleep(random.random() * self.longest_s)
+            await asyncio.sleep(random.uniform(0.5, 1) * self.longest_s)
         self.write("ended", key, policy)
 
     def write(self, what: str, key: str, policy: str) -> None:
@@ -159,13 +159,14 @@ def _agent(name: str, bodies: Bodies, ops_of: Callable[[Mapping[str, Any]], Any]
     def reply(request: Any, _turn: int) -> Any:
         program, since = _newest_program(request.contents)
         ops: Sequence[Sequence[str]] = ops_of(program)
-        asked = [c for c in since if c.role == "model"]
-        if len(asked) >= len(ops):
+        k = sum(content.role == "model" for content in since)
+        at = f"{program['x']}.{name}{k}"
+        bodies.write("began", f"{at}.model", RERUN)
+        if k >= len(ops):
             return says(f"{name} done {program['x']}: {_responses(since)}")
-        at = f"{program['x']}.{name}{len(asked)}"
-        return calls(*((tool, {"key": f"{at}.{i}"}) for i, tool in enumerate(ops[len(asked)])))
+        return calls(*((tool, {"key": f"{at}.{i}"}) for i, tool in enumerate(ops[k])))
 
-    model = ScriptedModel(model=name, script=reply, delay=bodies.longest_s / 4)
+    model = ScriptedModel(model=name, script=reply)
     return LlmAgent(name=name, model=model, tools=list(_tools(bodies).values()))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import collections
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from durable_adk import AnswerConflict, App, Unavailable, WaitClosed, WriteUnknown
@@ -21,27 +21,27 @@ LOOK_EVERY_S = 0.4
 NEW_ANSWERS = 6
 
 
-class Talk:
-    """Has the conversation of a family. Subclasses say how one turn is had."""
+class Talk(abc.ABC):
+    """Has the conversation of a family. Subclasses say how one turn is had.
+
+    Attributes:
+        had: Execution ids by session, of every turn that was begun.
+    """
 
     def __init__(self, app: App, family: Family) -> None:
         self.app = app
         self.family = family
+        self.had: dict[str, list[str]] = {}
 
-    async def have(self) -> dict[str, Any]:
-        """Returns: ``{session id: [execution ids]}``."""
+    async def have(self) -> None:
         family, fork = self.family, self.family.fork
-        had: dict[str, list[str]] = {family.session: []}
-        async with asyncio.TaskGroup() as tasks:
-            forked = None
+        async with asyncio.TaskGroup() as forks:
             for number, turn in enumerate(family.turns):
-                await self.turn(family.session, turn, turn.x)
-                had[family.session].append(turn.x)
+                await self._turn(family.session, turn, turn.x)
                 if fork is not None and fork.after == number:
-                    forked = tasks.create_task(self._fork(fork, turn.x))
-        return had | (forked.result() if forked is not None else {})
+                    forks.create_task(self._fork(fork, turn.x))
 
-    async def _fork(self, fork: Fork, after: str) -> dict[str, list[str]]:
+    async def _fork(self, fork: Fork, after: str) -> None:
         family = self.family
         made = await self.surely(
             lambda: self.app.sessions.fork(
@@ -50,13 +50,18 @@ class Talk:
         )
         ids = [made.execution_id, *(turn.x for turn in fork.turns[1:])]
         for turn, execution_id in zip(fork.turns, ids, strict=True):
-            await self.turn(made.session_id, turn, execution_id)
-        return {made.session_id: ids}
+            await self._turn(made.session_id, turn, execution_id)
 
+    async def _turn(self, session: str, turn: Turn, execution_id: str) -> None:
+        self.had.setdefault(session, []).append(execution_id)
+        await self.turn(session, turn, execution_id)
+
+    @abc.abstractmethod
     async def turn(self, session: str, turn: Turn, execution_id: str) -> None:
-        raise LookupError
+        """From a message to its end."""
 
     async def surely(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Do a call of the App."""
         return await call()
 
 
@@ -196,15 +201,3 @@ async def kept(
         "events": events,
         "state": state,
     }
-
-
-@asynccontextmanager
-async def at_most(number: int) -> AsyncIterator[Callable[[Awaitable[T]], Awaitable[T]]]:
-    """Do this many things at once."""
-    slots = asyncio.Semaphore(number)
-
-    async def one(work: Awaitable[T]) -> T:
-        async with slots:
-            return await work
-
-    yield one

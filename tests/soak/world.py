@@ -36,7 +36,7 @@ class World:
     """A database and a folder with what is written down.
 
     Attributes:
-        longest_s: Bodies take a random time up to this.
+        longest_s: Bodies take half of this to all of it, at random.
         dies_in: Keys of bodies in which the process ends.
         late_ms: How far the clock is ahead.
         seed: What its conversations are drawn from.
@@ -180,4 +180,3 @@ class _Renewals(logging.Handler):
         else:
             what = f"{record.getMessage()} {record.exc_info[1]!r}" if record.exc_info else ""
             Ledger(self._world.folder / "log").add(now, os.getpid(), what or record.getMessage())
-

@@ -161,10 +161,16 @@ class Core:
         once: Callable[[], Awaitable[R]],
         *,
         timeout: Callable[[], AbstractContextManager[None]],
+        deadline_s: float = 0,
     ) -> R:
-        """A step of opening the store: tried twice, not until the deadline of a write."""
+        """A step of opening the store: tried twice at least, not until the deadline of a write."""
         return await persistently(
-            "open", once, deadline_s=0, is_write=False, timeout=timeout, hosts=self.link.hosts
+            "open",
+            once,
+            deadline_s=deadline_s,
+            is_write=False,
+            timeout=timeout,
+            hosts=self.link.hosts,
         )
 
     async def read(self, what: str, once: Callable[[Session], Awaitable[R]]) -> R:

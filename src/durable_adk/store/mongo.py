@@ -35,6 +35,8 @@ LEASE_TTL_MS: Final = 30_000
 SHORTEST_TIMEOUT_MS: Final = 500
 DEADLINE_MS: Final = 30_000
 """For how long an unknown write is repeated, at least; a failover takes about 10 s."""
+ELECTION_S = 15.0
+"""For how long opening waits for a primary once some member has answered."""
 
 log = logging.getLogger("durable_adk.store")
 
@@ -144,9 +146,10 @@ class MongoStore(
                 # Any member will do: an election in the set is waited for below.
                 with core.link.patience():
                     await core.opening(core.link.reach, timeout=nullcontext)
-            await core.opening(self._check_server, timeout=core.link.timeout)
+            elected = {"deadline_s": ELECTION_S}
+            await core.opening(self._check_server, timeout=core.link.timeout, **elected)
             # Not bounded: an index over millions of documents takes its time.
-            await core.opening(self._prepare_indexes, timeout=nullcontext)
+            await core.opening(self._prepare_indexes, timeout=nullcontext, **elected)
         except BaseException:
             await core.link.close()
             raise
