@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import ServerSelectionTimeoutError
 
+from tests.support.members import Members
 from tests.support.mongo import ROOT, Kind, kind_of, run_name
 from tests.support.programs import free_port, run_script
 
@@ -58,6 +60,25 @@ def test_three_members_are_one_set_with_two_secondaries(three_members_uri: str) 
     assert states == ["PRIMARY", "SECONDARY", "SECONDARY"]
 
 
+def test_members_know_each_other_by_the_addresses_that_are_advertised(name: str) -> None:
+    members = Members(name, members=1)
+    try:
+        members.start()
+        with MongoClient(members.uri, serverSelectionTimeoutMS=10_000) as client:
+            hello = client.admin.command("hello")
+        assert hello["hosts"] == members.proxied
+        members.tell("cut", 0)
+        with (
+            MongoClient(members.uri, serverSelectionTimeoutMS=300) as client,
+            pytest.raises(ServerSelectionTimeoutError),
+        ):
+            client.admin.command("ping")
+        members.tell("pass", 0)
+        members.wait_until_whole()
+    finally:
+        members.stop()
+
+
 def test_stop_ends_the_process_and_deletes_its_data(name: str) -> None:
     port = free_port()
     start(name, "--standalone", "--port", str(port))
@@ -84,6 +105,8 @@ def test_what_a_killed_mongod_left_is_replaced(name: str) -> None:
         (["start", "--members"], "needs a value"),
         (["start", "--members", "0"], "expected 1 to 7"),
         (["start", "--port", "x"], "expected a number"),
+        (["start", "--members", "2", "--advertise", "h:1"], "one HOST:PORT for each of 2"),
+        (["start", "--standalone", "--advertise", "h:1"], "of a replica set"),
         (["start", "--name", "../out"], "use letters"),
         (["uri", "--name", "nobody"], "does not run"),
         ([], "usage:"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
-import contextlib
 import itertools
 import json
 import logging
@@ -33,7 +32,7 @@ from tests.support.lives import DIED, LEASE_PASSED_MS, warm
 from tests.support.members import Members
 
 AT_ONCE = 24
-DRAIN_S = 180.0
+NOTHING_ENDS_S = 120.0
 TWINS_AT_ONCE = 8
 
 
@@ -50,17 +49,16 @@ async def converse(world: World, plan: Plan) -> dict[str, Any]:
             await client.have()
 
     async with world.open_apps(runs=False) as apps:
-        with contextlib.suppress(TimeoutError):  # what has not ended then is lost
-            async with asyncio.timeout(plan.seconds + DRAIN_S), asyncio.TaskGroup() as tasks:
-                executions = 0
-                for family in families(plan.seed):
-                    passed = time.monotonic() - began
-                    if passed >= plan.seconds and executions >= plan.executions:
-                        break
-                    await asyncio.sleep(executions / plan.executions * plan.seconds - passed)
-                    executions += family.executions
-                    clients.append(Client(apps[family.app], family, world))
-                    tasks.create_task(talk(clients[-1]))
+        executions, talks = 0, set()
+        for family in families(plan.seed):
+            passed = time.monotonic() - began
+            if passed >= plan.seconds and executions >= plan.executions:
+                break
+            await asyncio.sleep(executions / plan.executions * plan.seconds - passed)
+            executions += family.executions
+            clients.append(Client(apps[family.app], family, world))
+            talks.add(asyncio.create_task(talk(clients[-1])))
+        await _ended(talks)
     figures: collections.Counter[str] = collections.Counter()
     for client in clients:
         figures.update(client.figures)
@@ -69,6 +67,21 @@ async def converse(world: World, plan: Plan) -> dict[str, Any]:
         "figures": figures,
         "wrong": [line for client in clients for line in client.wrong],
     }
+
+
+async def _ended(talks: set[asyncio.Task[None]]) -> None:
+    """Wait for conversations as long as one ends now and then; what has not ended then is lost."""
+    while talks:
+        done, talks = await asyncio.wait(
+            talks, timeout=NOTHING_ENDS_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for talk in done:
+            talk.result()
+        if not done:
+            for talk in talks:
+                talk.cancel()
+            await asyncio.wait(talks)
+            return
 
 
 async def read(world: World, had: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, Any]:
@@ -292,6 +305,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep what was written down")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up, too
     logging.getLogger("google_adk").setLevel(logging.ERROR)
     plan = Plan(
         seconds=given.seconds,

@@ -113,6 +113,7 @@ def forked(run: Callable[[], Awaitable[Any]], *, answer: Path | None = None) -> 
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         result = asyncio.run(_awaited(run))
         if answer is not None:
             answer.write_text(json.dumps(result))
