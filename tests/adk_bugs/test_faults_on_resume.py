@@ -5,13 +5,15 @@ Each fails once ADK has fixed it: then the remedy that has it as its proof can g
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent, LoopAgent, SequentialAgent
 from google.adk.apps import App, ResumabilityConfig
 from google.adk.events import Event, RequestInput
-from google.adk.workflow import START, FunctionNode, Workflow
+from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
+from google.adk.workflow.utils._replay_sequence_barrier import ReplaySequenceBarrier
 from google.genai import types
 
 from durable_adk.adk.scripted_model import calls, says
@@ -165,6 +167,32 @@ async def test_a_loop_counts_its_rounds_from_the_start_after_a_wait() -> None:
     for _ in range(4):
         await answer_event(stock, "e1")
     assert len(ledger) > 2
+
+
+async def test_a_finished_branch_fails_a_run_whose_approved_tool_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ReplaySequenceBarrier.__init__, "__defaults__", (0.05,))  # not 15 s
+
+    async def slow_pay(cents: int) -> str:
+        """Pay."""
+        await asyncio.sleep(0.5)
+        return "paid"
+
+    script = [calls(("slow_pay", {"cents": 1})), says("done")]
+    slow = agent("slow", *script, tools=[confirmed(slow_pay)])
+
+    def look() -> str:
+        """Look something up."""
+        return "found"
+
+    quick = agent("quick", calls(("look", {})), says("quick done"), tools=[look])
+    join = JoinNode(name="join")
+    parts = (slow, quick)
+    stock = Stock(Workflow(name="flow", edges=[(START, parts), (parts, join)]))
+    await stock.run(user("go"), "e1")
+    with pytest.raises(Exception, match="Replay divergence"):
+        await answer_event(stock, "e1")
 
 
 async def test_the_next_node_runs_before_an_answer_below_a_tool_is_there() -> None:

@@ -49,7 +49,7 @@ try:
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
     from google.adk.workflow._parallel_worker import _ParallelWorker
     from google.adk.workflow._tool_node import _ToolNode
-    from google.adk.workflow.utils import _retry_utils
+    from google.adk.workflow.utils import _replay_sequence_barrier, _retry_utils
 except ImportError as error:  # a module or a name of this list is gone
     raise versions.unfit(because=str(error.msg).partition(" (")[0]) from error
 
@@ -67,6 +67,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (_dynamic_node_scheduler, "build_node"),
     (_code_execution, "asyncio"),
     (_compaction, "_summarize_events_with_trace"),
+    (_replay_sequence_barrier.ReplaySequenceBarrier, "wait"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
 

@@ -27,6 +27,7 @@ from durable_adk.adk import (
     tools,
     toolsets,
 )
+from durable_adk.adk._patches import replays_out_of_time
 from durable_adk.adk.scope import current
 
 _MARK = "__durable_adk__"
@@ -57,6 +58,8 @@ def install() -> None:
     for point, wrap in _TELEMETRY.items():
         if point.exists():
             _wrap(*_seam_telemetry.owner_of(point), wrap)
+    barrier, wait = _seam.INTERCEPTED[-1]
+    _wrap(barrier, wait, replays_out_of_time.wrap)
 
 
 def _wrap(owner: Any, name: str, wrap: Any) -> None:

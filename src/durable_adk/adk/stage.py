@@ -78,6 +78,7 @@ class Stage:
         sleepers: Who sleeps, and what runs beside them.
         failed_before: When the failure handed out last was recorded, by an earlier attempt; taken
             by the delay of the retry that follows it.
+        in_flight: Calls that were admitted, another list after each.
     """
 
     attempt: Attempt
@@ -105,6 +106,7 @@ class Stage:
     output: Any = None
     failed_before: int | None = None
     sleepers: Sleepers = field(init=False)
+    in_flight: list[Dispatched] = field(default_factory=list)
     _entries: dict[tuple[str, int], int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -165,7 +167,13 @@ class Stage:
             await asyncio.Event().wait()
         found = await self.attempt.admit(call)
         spans.admitted(scope, call, replayed=isinstance(found, Replayed))
+        if isinstance(found, Dispatched):
+            self.in_flight = [*self.still_in_flight(), found]
         return found
+
+    def still_in_flight(self) -> list[Dispatched]:
+        """The calls whose bodies run now."""
+        return [ticket for ticket in self.in_flight if not ticket.settled]
 
     def policy_of(
         self, name: str, args: Mapping[str, Any], *marked: object
