@@ -1,4 +1,4 @@
-"""A branch that goes on after an answer may take longer than ADK's patience with a replay (15 s)."""
+"""A branch that goes on after an answer may take longer than the 15 s that ADK waits in a replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cases.conftest import approve
 from tests.faults.catalogue import Tools, agent
 from tests.support.lives import Ledger
 
-PATIENCE_S = 0.05
+PATIENCE_S = 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def flow(ledger: Ledger) -> Workflow:
     async def pay(amount: int) -> dict[str, int]:
         """Pay, slowly."""
         ledger.add("tool", "pay", amount)
-        await asyncio.sleep(10 * PATIENCE_S)
+        await asyncio.sleep(3 * PATIENCE_S)
         return {"paid": amount}
 
     slow = agent(
