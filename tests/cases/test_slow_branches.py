@@ -1,4 +1,4 @@
-"""A branch that goes on after an answer may take longer than the 15 s that ADK waits in a replay."""
+"""A branch that goes on after an answer may take longer than the 15 s that ADK waits for it."""
 
 from __future__ import annotations
 
