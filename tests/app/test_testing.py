@@ -11,9 +11,18 @@ import threading
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
 
 from durable_adk import App, ConfigError
-from durable_adk.testing import FaultPlan, ManualClock, Write, memory_client
+from durable_adk.testing import (
+    FaultPlan,
+    ManualClock,
+    ScriptedModel,
+    Write,
+    calls,
+    memory_client,
+    says,
+)
 from tests.app import agents
 from tests.app.agents import yes
 from tests.app.conftest import ON
@@ -222,3 +231,36 @@ async def test_a_delay_at_any_point_changes_nothing() -> None:
         slow.delay(point, 0.001)
     assert await once(slow) == undisturbed
     slow.assert_all_struck()
+
+
+@pytest.mark.parametrize(
+    ("point", "paid"),
+    [("in tool:pay", 0), ("ran tool:pay", 1), ("in model:desk", 0), ("ran model:desk", 0)],
+)
+async def test_an_error_at_a_body_is_the_failure_of_that_body(point: str, paid: int) -> None:
+    """In it: nothing has happened; after it: its effect has."""
+    ran: list[int] = []
+
+    def pay(cents: int) -> str:
+        """Pay."""
+        ran.append(cents)
+        return "paid"
+
+    model = ScriptedModel(model="desk", script=[calls(("pay", {"cents": 5})), says("done")])
+    root = LlmAgent(name="desk", model=model, tools=[pay])
+    plan = FaultPlan().fail(point, ConnectionError("lost"))
+    clock = ManualClock()
+    client = memory_client()
+    given = {"config": ON, "mongodb": client, "clock": clock, "faults": plan}
+    async with App("desk", root_agent=root, **given) as app:
+        out = await app.invoke(user_id="u", message="go", execution_id="e")
+        assert out.status == "queued"
+        assert (out.error.type, out.error.message) == ("ConnectionError", "lost")
+        assert ran == [5] * paid
+        plan.assert_all_struck()
+        records = client["durable_adk"]["durable_activities"].find({"st": "f"})
+        assert [record["name"] for record in await records.to_list(None)] == [point.split(":")[1]]
+        clock.advance(60_000)
+        (out,) = await app.recover()
+        assert (out.status, out.response) == ("completed", "done")
+        assert ran == [5] * (paid + 1)

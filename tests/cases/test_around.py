@@ -30,7 +30,7 @@ from tests.adapter.stock import Stock, user
 from tests.adapter.test_stock import answer_event, places
 from tests.cases.conftest import approve
 from tests.faults.catalogue import Tools, agent
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.shapes.around import CSV, PNG, SHAPES, Sandbox, by_outputs, code, texts
 from tests.shapes.shape import Shape, wrong
 from tests.support.lives import Ledger, Life, World, default_answer, points_of

@@ -15,7 +15,7 @@ from durable_adk.adk.scripted_model import calls, says
 from tests.adapter.stock import Stock, user
 from tests.cases.conftest import approve
 from tests.faults.catalogue import CASES, Tools, agent
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.support.lives import Case, Ledger, World, points_of
 
 

@@ -10,7 +10,7 @@ from google.adk.workflow import START, RetryConfig, Workflow, node
 
 from durable_adk.adk.scripted_model import calls, says
 from tests.faults.catalogue import agent
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.shapes.composite import end_of
 from tests.shapes.test_shapes import calls_of
 from tests.shapes.workflows import question

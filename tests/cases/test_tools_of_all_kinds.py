@@ -19,7 +19,7 @@ from google.genai import types
 from durable_adk.adk.scripted_model import calls, says
 from tests.cases.conftest import approve
 from tests.faults.catalogue import agent
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.shapes.tools import PNG, SHAPES, mcp_toolset
 from tests.support.lives import DIED, Case, Ledger, Life, World, points_of
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 import durable_adk.adk.adapter
 import durable_adk.adk.runner  # noqa: F401  (before forks: each would load it anew)
 from durable_adk.testing import memory_client
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.generated.comparing import durable, plain
 from tests.generated.descriptions import programs
 from tests.generated.programs import Data, build, waits_of, width

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from durable_adk.testing import Write
-from tests.faults.test_kills import differences
+from tests.faults.differences import differences
 from tests.samples import SAMPLES
 from tests.samples.sample import Sample
 from tests.samples.talk import Told, durable, plain

@@ -6,7 +6,6 @@ at every call in both replay modes with ``scripts/shapes.sh --all``, else at one
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import random
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_kills import differences
+from tests.faults.differences import after_a_kill
 from tests.shapes.all_shapes import SHAPES
-from tests.shapes.shape import Shape, wrong
+from tests.shapes.shape import wrong
 from tests.support.lives import Life, Point, World, points_of
 
 pytestmark = pytest.mark.timeout(3600)
@@ -52,43 +51,6 @@ class Drawn:
         return found if self.whole else [draw.choice(found)]
 
 
-def after_a_kill(shape: Shape, undisturbed: Life, life: Life, point: Point) -> list[str]:
-    """What a kill changed, but for the bodies that were in flight."""
-    if shape.bumps:
-        undisturbed, life = _without_versions(undisturbed), _without_versions(life)
-    undisturbed, life = _with_sorted_interrupts(undisturbed), _with_sorted_interrupts(life)
-    if shape.checkpoints:
-        undisturbed, life = _with_last_checkpoint(undisturbed), _with_last_checkpoint(life)
-    return differences(shape, undisturbed, life, point[0], repeats=shape.repeats)
-
-
-def _without_versions(life: Life) -> Life:
-    events = copy.deepcopy(life.events)
-    for event in events:
-        saved = event.get("actions", {}).get("artifact_delta", {})
-        saved.update(dict.fromkeys(saved, "saved"))
-    return dataclasses.replace(life, events=events)
-
-
-def _with_sorted_interrupts(life: Life) -> Life:
-    """Checkpoints of a resumable app list what its branches ask in the order in which they did."""
-    events = copy.deepcopy(life.events)
-    for event in events:
-        state = event.get("actions", {}).get("agent_state") or {}
-        for node in (state.get("nodes") or {}).values():
-            node.get("interrupts", []).sort()
-    return dataclasses.replace(life, events=events)
-
-
-def _with_last_checkpoint(life: Life) -> Life:
-    """Without the ids of checkpoints, which count them."""
-    found = [event for event in life.events if event.get("actions", {}).get("agent_state")]
-    kept = [event for event in life.events if event not in found[:-1]]
-    return dataclasses.replace(
-        life, events=[{**e, "id": "last"} if e in found else e for e in kept]
-    )
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_body_runs_once_and_a_kill_changes_nothing(
     name: str,
@@ -110,7 +72,7 @@ def test_each_body_runs_once_and_a_kill_changes_nothing(
         for attempt, point in drawn.calls(undisturbed) if not bad else ():
             life = world.live(shape, kill=(attempt, point))
             lives, kills = lives + 1, kills + (life.killed_at is not None)
-            found = after_a_kill(shape, undisturbed, life, point)
+            found = after_a_kill(shape, undisturbed, life, point[0])
             bad += [f"{mode}, attempt {attempt}, {point}: {text}" for text in found]
     record_property("shapes: lives", lives)
     record_property("shapes: kills", kills)

@@ -87,6 +87,7 @@ async def _call(
     with siblings_cancelled.Body(scope):
         scope.asks_model = True
         try:
+            admitted.enter()
             async with aclosing(llm.generate_content_async(request, stream)) as responses:
                 async for given in responses:
                     response = given.model_copy(deep=True)  # the user's object may be reused
@@ -96,6 +97,7 @@ async def _call(
                     else:
                         finals.append(response)
             payload = _to_payload(scope, finals)
+            await attempt.leave(admitted)
         except (asyncio.CancelledError, GeneratorExit):
             await attempt.cancelled(admitted)
             raise

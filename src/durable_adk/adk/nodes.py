@@ -152,12 +152,14 @@ async def _leaf(
     scope.activity_id, scope.log = stage.activity_id(position), []
     scope.in_body = scope.asked_before = True
     try:
+        admitted.enter()
         async with aclosing(within(scope, body)) as events:
             async for event in events:
                 data = stored.check_storable(event, ctx.node_path)
                 scope.log.append((True, {**data, **_pending(ctx)}))
                 yield event
         payload = stage.encode(_left(scope, ctx), where=ctx.node_path)
+        await attempt.leave(admitted)
     except _seam.NodeInterruptedError:
         interrupts_below_tools.pass_on(ctx, scope.interrupts)
         raise

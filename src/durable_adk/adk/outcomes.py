@@ -81,9 +81,11 @@ async def once(
         activity_id=stage.activity_id(position),
     )
     try:
+        admitted.enter()
         with bound(body):
             result = await run()
         payload, status = stage.encode(encode(result), where=asked), RecordStatus.COMPLETED
+        await stage.attempt.leave(admitted)
     except asyncio.CancelledError:
         await stage.attempt.cancelled(admitted)
         raise

@@ -170,6 +170,7 @@ async def _recorded(
     before = _snapshot(context)
     with siblings_cancelled.Body(agent) as body:
         try:
+            admitted.enter()
             with bound(scope):
                 agent_tool_waits.note_options(tool, context)
                 result = await adk_call(run, args, context)
@@ -179,6 +180,7 @@ async def _recorded(
             if not _takes(tool, args):  # ADK leaves out what a model made up
                 left[UNFIT] = True
             payload = stage.encode(left, where=f"{tool.name} result")
+            await attempt.leave(admitted)
         except asyncio.CancelledError:
             await attempt.cancelled(admitted)
             raise

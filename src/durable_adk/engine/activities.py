@@ -77,6 +77,7 @@ class Dispatched:
         attempt_try: Which slot of the position it will fill, from 1.
         started_at: Milliseconds since the epoch by the local clock.
         settled: Reported; a later cancellation of the asker changes nothing.
+        fault, left: What a test makes this body fail with, and whether it was told that it ran.
     """
 
     call: Call
@@ -85,6 +86,13 @@ class Dispatched:
     started_at: int
     entered_at: int
     settled: bool = False
+    fault: Exception | None = None
+    left: bool = False
+
+    def enter(self) -> None:
+        """The first line of every body. Raises: what a test makes it fail with."""
+        if self.fault is not None:
+            raise self.fault
 
 
 @dataclass(eq=False, slots=True)

@@ -19,7 +19,7 @@ from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Rep
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Doubts, Undecided
 from durable_adk.engine.ending import Ending, too_late
-from durable_adk.engine.fault_points import reach_body
+from durable_adk.engine.fault_points import enter_body, leave_body
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
 from durable_adk.engine.ports import Clock, Faults, Store
@@ -126,6 +126,10 @@ class Attempt(Sleeping):
             )
         return await self._dispatch(call, digest)
 
+    async def leave(self, ticket: Dispatched) -> None:
+        """The last line of every body: a test may make it fail there, after its effect."""
+        await leave_body(self.faults, ticket, self.stop)
+
     async def record(
         self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
     ) -> Record:
@@ -134,7 +138,7 @@ class Attempt(Sleeping):
         Model outcomes, those of bodies that must not run twice, and ``durable`` ones are stored
         when this returns; the others ride along with what is written next.
         """
-        await self._reach(ticket.call, ran=True)
+        await self.leave(ticket)
         if self.records.committed:
             position = ticket.call.position.text
             await self.halt(ReplayMismatch(position, recorded="a wait in it", asked="an outcome"))
@@ -262,7 +266,7 @@ class Attempt(Sleeping):
         if not self._permit.may_start():
             await self.halt(too_late(self.execution.execution_id))
         try:
-            await self._reach(call, ran=False)
+            await enter_body(self.faults, ticket, self.stop)
         except asyncio.CancelledError:  # a body that was cancelled as it began
             await self.cancelled(ticket)
             raise
@@ -372,7 +376,3 @@ class Attempt(Sleeping):
             raise
         except BaseException as error:
             await self.halt(error)
-
-    async def _reach(self, call: Call, *, ran: bool) -> None:
-        kind = call.position.kind.value
-        await reach_body(self.faults, kind, call.name, ran=ran, on_death=self.stop)

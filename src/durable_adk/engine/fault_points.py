@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from durable_adk.engine.activities import Dispatched
 from durable_adk.model.store_results import Write
 
 
@@ -14,9 +15,10 @@ class Faults(Protocol):
 
     ``before``: nothing is stored yet. ``after``: it is stored, the caller has not been told.
     ``body``: inside a model, tool, node or step body, or (``ran=True``) when it has run and
-    nothing is recorded yet. An implementation may end the process, raise, return something to
-    await (the point is held while everything else goes on), or for ``after`` return True, at
-    once or awaited: the reply is lost, and the write must be settled by writing it again.
+    nothing is recorded yet. An implementation may end the process; raise (in a body: the body's
+    failure); return something to await: the point is held while everything else goes on; or for
+    ``after`` return True, at once or awaited: the reply is lost, and the write must be settled by
+    writing it again.
     """
 
     def before(self, write: Write) -> Awaitable[None] | None: ...
@@ -39,22 +41,38 @@ class NoFaults:
         pass
 
 
-async def reach_body(
-    faults: Faults,
-    kind: str,
-    name: str,
-    *,
-    ran: bool,
-    on_death: Callable[[BaseException], None],
+async def enter_body(
+    faults: Faults, ticket: Dispatched, on_death: Callable[[BaseException], None]
 ) -> None:
-    """The fault point in a body or after it.
+    """The fault point in a body. An error is kept: the body raises it when it is entered."""
+    try:
+        await _reach(faults, ticket, on_death, ran=False)
+    except Exception as error:  # a test's: the failure of this body
+        ticket.fault = error
+
+
+async def leave_body(
+    faults: Faults, ticket: Dispatched, on_death: Callable[[BaseException], None]
+) -> None:
+    """The fault point when a body has run and nothing is recorded; reached once.
 
     Raises:
-        BaseException: what the faults raise; ``on_death`` is told first of what no program is
-            meant to catch. A cancellation of a held point is a cancellation.
+        Exception: a test's: the failure of this body, after its effect.
+    """
+    if not ticket.left:
+        ticket.left = True
+        await _reach(faults, ticket, on_death, ran=True)
+
+
+async def _reach(
+    faults: Faults, ticket: Dispatched, on_death: Callable[[BaseException], None], *, ran: bool
+) -> None:
+    """Tell ``on_death`` of what no program is meant to catch, before it is raised.
+
+    A cancellation of a held point is a cancellation.
     """
     try:
-        pause = faults.body(kind, name, ran=ran)
+        pause = faults.body(ticket.call.position.kind.value, ticket.call.name, ran=ran)
         if pause is not None:
             await pause
     except (Exception, asyncio.CancelledError):

@@ -1,0 +1,192 @@
+"""The catalogue of scenarios: each is lived undisturbed, and with every fault at every point.
+
+To add one (a timer, a tool that asks when in doubt): an entry in ``SCENARIOS`` over a program that
+writes each effect to the ledger. A clock that must pass is moved by the driver after each death
+(``LEASE_PASSED_MS``); what a person would be asked is answered by ``Case.answer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents.run_config import StreamingMode
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import START, RetryConfig, Workflow, node
+
+from durable_adk import durable_tool
+from durable_adk.adk.scripted_model import ScriptedModel, calls, says
+from tests.faults.catalogue import CASES, Tools, agent, by_own_turns
+from tests.shapes.all_shapes import SHAPES
+from tests.shapes.composite import end_of
+from tests.shapes.shape import Shape
+from tests.support.acts import Forked
+from tests.support.lives import Case, Ledger
+
+# ---------------------------------------------------------------- retries
+
+
+def fails_twice(ledger: Ledger) -> Workflow:
+    """A model that fails in the first two tries of a node: at once, and after a tool."""
+    tools = Tools(ledger)
+
+    def tell(callback_context: Any, llm_request: Any) -> None:
+        llm_request.config.labels = {"try": str(callback_context.attempt_count)}
+
+    def script(request: Any, turn: int) -> Any:
+        n = int(request.config.labels["try"])
+        ledger.add("model", "flaky", turn, n)
+        if n == turn + 1 and n < 3:
+            raise ConnectionError("no answer")
+        return calls(("look", {"q": f"flaky {n}"})) if turn == 0 else says("flaky done")
+
+    flaky = LlmAgent(
+        name="flaky",
+        model=ScriptedModel(model="flaky", script=script),
+        tools=[tools.look],
+        before_model_callback=tell,
+    )
+    retried = node(flaky, retry_config=RetryConfig(max_attempts=6, initial_delay=0.001, jitter=0))
+    before = agent(ledger, "before", says("ready"))
+    return Workflow(
+        name="flow", edges=[(START, before), (before, retried), (retried, end_of(ledger))]
+    )
+
+
+# ---------------------------------------------------------------- streams
+
+FIRST, SECOND = ("I ", "ask ", "for it"), ("it ", "is ", "done")
+
+
+def speaks(ledger: Ledger) -> LlmAgent:
+    """Text in pieces before a confirmed call, and after it."""
+    tools = Tools(ledger)
+
+    def stream(*words: str, then: Any = None) -> list[Any]:
+        whole = says("".join(words))
+        if then is not None:
+            whole.content.parts.extend(then.content.parts)
+        return [*(says(word, partial=True) for word in words), whole]
+
+    return agent(
+        ledger,
+        "speaker",
+        stream(*FIRST, then=calls(("pay", {"amount": 1}))),
+        stream(*SECOND),
+        tools=[tools.confirmed_pay],
+    )
+
+
+# ---------------------------------------------------------------- tools that must not run twice
+
+
+def pays_once(ledger: Ledger) -> Workflow:
+    """Two tools that must not run twice, one of them confirmed, and one that may."""
+    tools = Tools(ledger)
+
+    @durable_tool(on_unknown_outcome="fail")
+    def charge(cents: int) -> dict[str, Any]:
+        """Charge a card."""
+        ledger.add("once", "charge", cents)
+        return {"charged": cents}
+
+    @durable_tool(on_unknown_outcome="fail")
+    def refund(cents: int) -> dict[str, Any]:
+        """Refund."""
+        ledger.add("once", "refund", cents)
+        return {"refunded": cents}
+
+    payer = agent(
+        ledger,
+        "payer",
+        calls(("look", {"q": "card"})),
+        calls(("charge", {"cents": 5})),
+        calls(("refund", {"cents": 2})),
+        says("settled"),
+        tools=[tools.look, charge, FunctionTool(refund, require_confirmation=True)],
+    )
+    return Workflow(name="flow", edges=[(START, payer), (payer, end_of(ledger))])
+
+
+# ---------------------------------------------------------------- forks
+
+
+def two_payments(ledger: Ledger) -> LlmAgent:
+    """A turn that looks, one that pays when it may, and what a fork adds."""
+    tools = Tools(ledger)
+    return by_own_turns(
+        agent(ledger, "desk", tools=[tools.look, tools.confirmed_pay]),
+        calls(("look", {"q": "price"})),
+        says("it costs 7"),
+        calls(("pay", {"amount": 7})),
+        says("second turn done"),
+        says("third turn done"),
+    )
+
+
+def decline(_wait: Mapping[str, Any]) -> Any:
+    return {"confirmed": False}
+
+
+FORKED = Case(
+    build=two_payments,
+    messages=("price?", "pay"),
+    forks=(
+        Forked(turn=0, after=True, message="pay"),
+        Forked(wait=0, answer=decline),
+        Forked(wait=0, after=True),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A case and what may differ after a fault.
+
+    Attributes:
+        case: A ``Shape`` may say more about what repeats.
+        once: Its ledger rows that begin with "once" are effects of tools that must not run twice:
+            an execution may end with ``OutcomeUnknown`` instead.
+        told: The words told to listeners before and after the first frontier.
+        tries: A fault in a body counts as one of the tries of ADK's ``retry_config``, or is handled
+            by the program: what follows is another, right, run.
+    """
+
+    case: Case
+    once: bool = False
+    told: tuple[tuple[str, ...], ...] = ()
+    tries: bool = False
+
+
+def _shape(name: str) -> Scenario:
+    return Scenario(case=SHAPES[name])
+
+
+SCENARIOS: dict[str, Scenario] = {
+    **{name: Scenario(case=case) for name, case in CASES.items()},
+    "dynamic nodes": _shape("children that ask"),
+    "gathered dynamic nodes": _shape("gathered children that ask"),
+    # ADK's AgentTool tells the model of an error in its agent.
+    "an agent tool that asks": Scenario(case=SHAPES["agent tool that asks"], tries=True),
+    "a parallel worker, one item asks": _shape("parallel worker, one item asks"),
+    "composite agents": _shape("parallel in a sequence as root, waiting"),
+    "state scopes": _shape("state scopes"),
+    "artifacts": _shape("artifacts that tools save"),
+    "a node that is retried": Scenario(case=SHAPES["retries"], tries=True),
+    "a model that fails twice": Scenario(
+        case=Shape(build=fails_twice, feature="", in_flight=3), tries=True
+    ),
+    "a stream": Scenario(
+        case=Case(
+            build=speaks,
+            listens=True,
+            run_config=lambda: RunConfig(streaming_mode=StreamingMode.SSE),
+        ),
+        told=(FIRST, SECOND),
+    ),
+    "tools that must not run twice": Scenario(case=Case(build=pays_once), once=True),
+    "forks": Scenario(case=FORKED),
+}
+"""Timers (``durable_adk.sleep``, expiry) and ``ask`` tools join here when they exist."""
