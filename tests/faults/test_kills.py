@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import totals
 from tests.faults.differences import after_a_kill, differences
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.shapes.shape import Shape
@@ -287,3 +288,22 @@ def test_the_comparison_sees_what_a_lost_reply_and_a_listener_must_not_see() -> 
     charged = SCENARIOS["tools that must not run twice"]
     twice = dataclasses.replace(once, ledger=collections.Counter({("once", "charge", 5): 2}))
     assert changed(charged, once, twice, Fault(what="kill", point="ran tool:charge"))
+
+
+def test_the_last_line_sums_all_results_and_fails_on_a_mismatch(
+    tmp_path: Path, capsys: Any
+) -> None:
+    def results(name: str, **found: int) -> str:
+        path = tmp_path / name
+        properties = "".join(
+            f'<property name="faults: {key}" value="{value}"/>' for key, value in found.items()
+        )
+        case = f"<testcase><properties>{properties}</properties></testcase>"
+        path.write_text(f'<testsuites><testsuite failures="0">{case}</testsuite></testsuites>')
+        return str(path)
+
+    good = [results("a.xml", kills=2, mismatches=0), results("b.xml", kills=3, failovers=1)]
+    assert totals.main(good) == 0
+    assert "5 kills" in (said := capsys.readouterr().out)
+    assert "1 failovers, 0 mismatches" in said
+    assert totals.main([*good, results("c.xml", mismatches=10)]) == 1
