@@ -1,8 +1,7 @@
-"""Imports a file in an interpreter of its own that may die at a point of it."""
+"""Imports a file in a process of its own that may die at a point of it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 
@@ -20,7 +19,3 @@ async def main() -> None:
     async with App("desk", config=ON, faults=plan, **place) as app:
         await app.sessions.import_(given["path"])
     print(json.dumps(plan.reached))
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

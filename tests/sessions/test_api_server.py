@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -18,11 +16,24 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from google.adk.artifacts import InMemoryArtifactService
+from google.adk.auth.credential_service.in_memory_credential_service import (
+    InMemoryCredentialService,
+)
+from google.adk.cli.api_server import ApiServer
+from google.adk.cli.dev_server import DevServer
+from google.adk.cli.utils.base_agent_loader import BaseAgentLoader
+from google.adk.evaluation.in_memory_eval_sets_manager import InMemoryEvalSetsManager
+from google.adk.evaluation.local_eval_set_results_manager import LocalEvalSetResultsManager
+from google.adk.memory import InMemoryMemoryService
 
 from durable_adk import DurableError, DurableRunner, DurableSessionService
+from tests.support import forks
 from tests.support.lives import Ledger
 
-ROOT = Path(__file__).resolve().parents[2]
 SESSIONS = "/apps/desk/users/u/sessions"
 
 
@@ -60,20 +71,6 @@ def payer(ledger: Ledger) -> Any:
 
 def serve() -> None:
     """ADK's server over a durable runner and its sessions; prints its port."""
-    import uvicorn
-    from fastapi import Request
-    from fastapi.responses import JSONResponse
-    from google.adk.artifacts import InMemoryArtifactService
-    from google.adk.auth.credential_service.in_memory_credential_service import (
-        InMemoryCredentialService,
-    )
-    from google.adk.cli.api_server import ApiServer
-    from google.adk.cli.dev_server import DevServer
-    from google.adk.cli.utils.base_agent_loader import BaseAgentLoader
-    from google.adk.evaluation.in_memory_eval_sets_manager import InMemoryEvalSetsManager
-    from google.adk.evaluation.local_eval_set_results_manager import LocalEvalSetResultsManager
-    from google.adk.memory import InMemoryMemoryService
-
     given = json.load(sys.stdin)
     agent = payer(Ledger(Path(given["ledger"])))
     service = DurableSessionService(mongodb=given["uri"], database=given["database"])
@@ -118,13 +115,10 @@ def serve() -> None:
     uvicorn.Server(uvicorn.Config(api, log_level="error")).run(sockets=[listening])
 
 
-SERVE = "from tests.sessions.test_api_server import serve; serve()"
-
-
 class Process:
-    """A server in an interpreter of its own, and a client of it."""
+    """A server in a process of its own, and a client of it."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: forks.Process, port: int) -> None:
         self.process = process
         self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30)
 
@@ -197,19 +191,8 @@ async def start(replica_set_uri: str, database: str, ledger: Ledger) -> AsyncIte
     started: list[Process] = []
 
     def begin(*, dev: bool = False, explains: bool = True) -> Process:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SERVE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
         told = {**given, "ledger": str(ledger.path), "dev": dev, "explains": explains}
-        process.stdin.write(json.dumps(told))
-        process.stdin.close()
+        process = forks.begin(serve, json.dumps(told))
         started.append(Process(process, int(process.stdout.readline())))
         return started[-1]
 
@@ -218,8 +201,8 @@ async def start(replica_set_uri: str, database: str, ledger: Ledger) -> AsyncIte
         await server.http.aclose()
         server.process.terminate()
         server.process.wait()
-        assert server.process.stdout is not None
         server.process.stdout.close()
+        server.process.stderr.close()
 
 
 # ---------------------------------------------------------------- what a client sees

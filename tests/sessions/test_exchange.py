@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
-import sys
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -38,6 +36,7 @@ from durable_adk.testing import FaultPlan, ScriptedModel, Write, calls, memory_c
 from tests.app import agents
 from tests.app.agents import yes
 from tests.app.conftest import ON
+from tests.sessions import one_import
 from tests.sessions.conversations import (
     START,
     Prompts,
@@ -47,9 +46,9 @@ from tests.sessions.conversations import (
     talk_with_adk,
     with_tools,
 )
+from tests.support import forks
 
 Place = dict[str, Any]
-FOLDER = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=["memory", "mongod"])
@@ -683,14 +682,7 @@ async def test_a_killed_import_is_refused_and_then_finished(
         "point": point,
         "at": at,
     }
-    died = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-W", "ignore", "-m", "tests.sessions.one_import"],
-        input=json.dumps(order),
-        text=True,
-        cwd=FOLDER,
-        check=False,
-    )
+    died = forks.run(lambda: asyncio.run(one_import.main()), json.dumps(order))
     assert died.returncode == 9
     prompts = Prompts()
     async with App("desk", root_agent=prompts.agent(), config=ON, **on_server) as app:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import subprocess
-import sys
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,7 +15,7 @@ from durable_adk import App, ConfigError, DurableRunner, SessionFork
 from durable_adk.testing import FaultPlan
 from tests.sessions.desk import desk, documents, new_documents
 from tests.sessions.test_forks import Place, placed
-from tests.support.mongo import ROOT
+from tests.support import forks
 
 
 @pytest.fixture(params=["memory", "mongod"])
@@ -193,15 +192,9 @@ def _text(text: str) -> Any:
     return types.Content(role="user", parts=[types.Part(text=text)])
 
 
-LIFE = """
-import asyncio, sys
-from durable_adk.testing import FaultPlan
-from tests.sessions.test_rewind import Place, rewinding
-from pymongo import AsyncMongoClient
-
-async def main(uri, database, message, point):
+async def _live(uri: str, database: str, message: str, point: str) -> None:
     place = Place(AsyncMongoClient(uri), database)
-    made = []
+    made: list[Any] = []
     app = rewinding(place, made, faults=FaultPlan().kill(point, sigkill=True) if point else None)
     if message:
         await place.say("s", message, execution_id="third")
@@ -211,9 +204,6 @@ async def main(uri, database, message, point):
             told = [part.function_response for part in parts if part.function_response]
             print(out.status, *(response.response["session_id"] for response in told))
     await app.close()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
 
 
 @pytest.mark.parametrize("point", ["after session", "ran step:rewind_async", "before end"])
@@ -245,11 +235,4 @@ async def test_a_process_killed_in_the_turn_leaves_one_fork(
 
 
 def _life(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LIFE, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forks.run(lambda: asyncio.run(_live(*arguments)))

@@ -17,6 +17,7 @@ import collections
 import contextlib
 import fcntl
 import functools
+import gc
 import json
 import os
 import signal
@@ -179,6 +180,8 @@ def warm() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         asyncio.run(run())
+    gc.collect()
+    gc.freeze()  # a collection in a forked process would copy all that it looks at
 
 
 def in_fork(run: Callable[[], Awaitable[dict[str, Any]]]) -> tuple[int, dict[str, Any]]:
@@ -215,6 +218,7 @@ def begin_fork(run: Callable[[], dict[str, Any]], *, stuck_after_s: int = STUCK_
         code = 1
         try:
             os.close(read)
+            gc.disable()  # it does not live long enough
             signal.alarm(stuck_after_s)  # ends a process that waits for ever
             answer = run()
             with os.fdopen(write, "wb", closefd=False) as pipe:
