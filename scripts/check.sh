@@ -13,5 +13,4 @@ say "mypy --strict: src and tests/typing"
 "$VENV/bin/mypy"
 
 say "structure: layers, exports, errors, imports, repository"
-"$VENV/bin/python" -m pytest -q tests/unit/test_layering.py tests/unit/test_exports.py \
-    tests/unit/test_errors.py tests/unit/test_imports.py tests/unit/test_repository.py
+"$VENV/bin/python" -m pytest -q "${STRUCTURE[@]}"

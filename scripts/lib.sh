@@ -38,6 +38,13 @@ find_python() {
         "Install one, e.g. 'apt-get install python3 python3-venv' on Debian 12 or Ubuntu 24.04."
 }
 
+# The tests of the structure: scripts/check.sh runs them, scripts/test.sh does not run them again.
+# shellcheck disable=SC2034  # used by the scripts that read this one
+STRUCTURE=(
+    tests/unit/test_layering.py tests/unit/test_exports.py tests/unit/test_errors.py
+    tests/unit/test_imports.py tests/unit/test_repository.py
+)
+
 # adk_versions: print the google-adk versions under test, one a line; the first is the main one.
 adk_versions() { grep -v '^[[:space:]]*\(#\|$\)' "$ROOT/.ci/adk-versions"; }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,15 @@ def points(life: Life) -> list[tuple[int, Point]]:
         for attempt, reached in enumerate(life.reached, 1)
         for point in points_of(reached)
     ]
+
+
+@functools.cache
+def restored_life(uri: str, database: str, folder: Path, name: str) -> Life:
+    """The undisturbed life that all others of a scenario are compared with."""
+    world = World(uri=uri, database=database, folder=folder, mode="restore")
+    life = world.live(SCENARIOS[name].case)
+    assert set(life.status) == {"completed"}, life.error
+    return life
 
 
 @pytest.fixture
@@ -167,9 +177,8 @@ def test_a_fault_anywhere_changes_nothing(
     world: World, name: str, drawn: Drawn, record_property: Callable[[str, object], None]
 ) -> None:
     scenario = SCENARIOS[name]
-    restored = dataclasses.replace(world, mode="restore").live(scenario.case)
-    assert set(restored.status) == {"completed"}
-    undisturbed = restored
+    folder = world.folder.parent
+    restored = undisturbed = restored_life(world.uri, world.database, folder, name)
     counts: collections.Counter[str] = collections.Counter()
     bad: list[str] = []
     if world.mode == "walk":

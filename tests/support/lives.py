@@ -390,7 +390,10 @@ class _Living:
             if status == "suspended":
                 self.life.waits.append([wait["kind"] for wait in found["waits"]])
                 self.life.wait_ids += [wait["id"] for wait in found["waits"]]
-                given = {wait["id"]: self.answer_to(wait) for wait in found["waits"]}
+                given = {
+                    wait["id"]: None if wait["kind"] == "timer" else give(wait)
+                    for wait in found["waits"]
+                }
                 answers = {wait: value for wait, value in given.items() if value is not None}
                 if answers:
                     found = self.attempt(replace(begin, what="resume", answers=answers))
@@ -405,10 +408,6 @@ class _Living:
                 self.late_ms += LEASE_PASSED_MS * (status == "queued")
                 found = self.recovery(replace(begin, what="recover"))
         raise AssertionError(f"no end after {ATTEMPTS_AT_MOST} attempts: {found}")
-
-    def answer_to(self, wait: Mapping[str, Any]) -> Any:
-        give = self.case.answer or default_answer
-        return None if wait["kind"] == "timer" else give(wait)
 
     def recovery(self, act: Act) -> dict[str, Any]:
         at = None
