@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support import forks, run_blocks
 from tests.support.mongo import ROOT
 from tests.support.run_blocks import Block, blocks_of
 
@@ -57,18 +58,15 @@ def test_python_on_a_page_runs_from_top_to_bottom(
         settings["mongodb"]["database"] = f"{database}_{page.parent.name}"
         (tmp_path / "agent.yaml").write_text(yaml.safe_dump(settings), "utf-8")
     environment = {key: value for key, value in os.environ.items() if key != "GOOGLE_API_KEY"}
-    environment |= {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "MONGODB_URI": replica_set_uri,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.run_blocks", str(page)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment["MONGODB_URI"] = replica_set_uri
+
+    def run_it() -> None:
+        os.chdir(tmp_path)
+        os.environ.clear()
+        os.environ.update(environment)
+        run_blocks.main(page)
+
+    done = forks.run(run_it)
     assert done.returncode == 0, done.stderr
 
 
