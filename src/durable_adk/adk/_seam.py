@@ -88,9 +88,8 @@ def _check() -> None:
     missing = [
         f"{owner.__name__}.{name}" for owner, name in INTERCEPTED if not hasattr(owner, name)
     ]
-    missing += [
-        f"Context.{name}" for name in _CONTEXT_FIELDS - set(Context.__init__.__code__.co_names)
-    ]
+    unset = _CONTEXT_FIELDS - set(Context.__init__.__code__.co_names)
+    missing += [f"Context.{name}" for name in unset]
     missing += [] if hasattr(BaseTool, "_defers_response") else ["BaseTool._defers_response"]
     if missing:
         raise versions.lacks(missing)

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Literal, NoReturn, Protocol, TypeVar
 
 from durable_adk.engine import mismatch
-from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed, StepRecords
+from durable_adk.engine.activities import Entry, Recorded, StepRecords
+from durable_adk.engine.calls import Call, Dispatched, Replayed
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Doubts, Undecided
 from durable_adk.engine.ending import Ending, too_late

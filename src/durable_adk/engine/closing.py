@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from durable_adk.engine import ends
-from durable_adk.engine.activities import Call, Dispatched, Entry, Recorded, Replayed
+from durable_adk.engine.activities import Entry, Recorded
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.calls import Call, Dispatched, Replayed
 from durable_adk.engine.handout import PATIENCE_S
 from durable_adk.engine.loading import Past
 from durable_adk.engine.program import Play, Quiet

@@ -12,7 +12,8 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from durable_adk.engine.activities import Dispatched, Recorded, StepRecords
+from durable_adk.engine.activities import Recorded, StepRecords
+from durable_adk.engine.calls import Dispatched
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
 from durable_adk.model.activity import Record, RecordStatus, UnknownOutcome

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from durable_adk.engine.activities import Dispatched
+from durable_adk.engine.calls import Dispatched
 from durable_adk.model.store_results import Write
 
 
@@ -46,7 +46,7 @@ async def enter_body(
 ) -> None:
     """The fault point in a body. An error is kept: the body raises it when it is entered."""
     try:
-        await _reach(faults, ticket, on_death, ran=False)
+        await reach_body(faults, *_named(ticket), ran=False, on_death=on_death)
     except Exception as error:  # a test's: the failure of this body
         ticket.fault = error
 
@@ -61,18 +61,22 @@ async def leave_body(
     """
     if not ticket.left:
         ticket.left = True
-        await _reach(faults, ticket, on_death, ran=True)
+        await reach_body(faults, *_named(ticket), ran=True, on_death=on_death)
 
 
-async def _reach(
-    faults: Faults, ticket: Dispatched, on_death: Callable[[BaseException], None], *, ran: bool
+def _named(ticket: Dispatched) -> tuple[str, str]:
+    return ticket.call.position.kind.value, ticket.call.name
+
+
+async def reach_body(
+    faults: Faults, kind: str, name: str, *, ran: bool, on_death: Callable[[BaseException], None]
 ) -> None:
     """Tell ``on_death`` of what no program is meant to catch, before it is raised.
 
     A cancellation of a held point is a cancellation.
     """
     try:
-        pause = faults.body(ticket.call.position.kind.value, ticket.call.name, ran=ran)
+        pause = faults.body(kind, name, ran=ran)
         if pause is not None:
             await pause
     except (Exception, asyncio.CancelledError):

@@ -254,7 +254,7 @@ class Forking:
     async def _cut_inside(
         self, source: SessionRecord, execution: Execution, digest: str, cut: Cut
     ) -> SessionRecord:
-        steps = await self._steps(execution)
+        steps = await committed_steps(self._store, execution)
         records = await self._store.load_records(
             execution.run, from_step=1, parents=execution.parents
         )
@@ -278,10 +278,6 @@ class Forking:
             kept,
         )
         return _fork_of(source, upto, artifacts, made)
-
-    async def _steps(self, execution: Execution) -> tuple[StepDocument, ...]:
-        """Its committed steps, with the one that an open frontier ends."""
-        return await committed_steps(self._store, execution)
 
     async def _asked(self, execution: Execution, digest: str) -> Asked | None:
         """The frontier that has a wait, as it is or was; None if there is none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from durable_adk.engine.activities import Call
+from durable_adk.engine.calls import Call
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model.activity import Kind, Record

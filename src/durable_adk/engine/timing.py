@@ -22,7 +22,8 @@ from durable_adk.model.position import Position, is_under
 from durable_adk.model.wait import Frontier, WaitKind, WaitRequest
 
 if TYPE_CHECKING:
-    from durable_adk.engine.activities import Dispatched, StepRecords
+    from durable_adk.engine.activities import StepRecords
+    from durable_adk.engine.calls import Dispatched
     from durable_adk.engine.ending import Ending
     from durable_adk.engine.log import OutcomeLog
     from durable_adk.engine.ports import Clock
