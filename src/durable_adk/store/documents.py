@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from durable_adk.errors import CorruptHistory
 from durable_adk.model.execution import (
+    FAR,
     Execution,
     NewExecution,
     Parent,
@@ -22,8 +23,9 @@ from durable_adk.model.execution import (
 )
 from durable_adk.model.identity import ExecutionKey, FencingToken, Nonce, RunId, SessionKey, Tenant
 from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest
-from durable_adk.store.doubt_filters import LEASE_ENDED, lease_end_from
 from durable_adk.store.payloads import Envelope, Texts
+
+LEASE_ENDED = "lease_ended"
 
 Doc = dict[str, Any]
 
@@ -332,6 +334,11 @@ def execution_envelopes(doc: Doc) -> Iterator[Envelope | None]:
     yield doc.get("input")
     yield doc.get("result")
     yield from frontier_envelopes(doc.get("frontier"))
+
+
+def lease_end_from(stored: int | None) -> int | None:
+    """``FAR`` stands for never: a pipeline on mongomock cannot leave a field out."""
+    return None if stored is None or stored == FAR else stored
 
 
 def execution_from(doc: Doc, texts: Texts) -> Execution:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from durable_adk.model.execution import FAR
+from durable_adk.store.documents import LEASE_ENDED
 from durable_adk.store.filters import RUNNING, Pipeline, Update
-
-LEASE_ENDED = "lease_ended"
 
 
 def keeping_lease_end(claim: Pipeline) -> Pipeline:
@@ -16,11 +15,6 @@ def keeping_lease_end(claim: Pipeline) -> Pipeline:
     was_left = {"$eq": ["$status", RUNNING]}
     kept = {"$cond": [was_left, "$wake_at", {"$ifNull": [f"${LEASE_ENDED}", FAR]}]}
     return [{"$set": {LEASE_ENDED: kept}}, *claim]
-
-
-def lease_end_from(stored: int | None) -> int | None:
-    """``FAR`` stands for never: a pipeline on mongomock cannot leave a field out."""
-    return None if stored is None or stored == FAR else stored
 
 
 def left(kept: dict[str, Any] | None) -> Update:
