@@ -100,6 +100,10 @@ class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
             ``wake_at = NOW + ttl_ms``; else ``queued``, token 0, ``wake_at = NOW``.
         Time: the server's.
         Repeat: with the same nonce, yes: ``Begun`` again (while its claim is unchanged).
+
+        Raises:
+            NotStorable: the input or the state is larger than ``payload.max``; nothing is stored.
+                So do ``create_session`` and ``put_answers`` refuse what they are given.
         """
         ...
 
