@@ -11,6 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.artifacts import InMemoryArtifactService
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
@@ -52,6 +55,7 @@ class Desk:
     def __init__(self) -> None:
         self.client = memory_client()
         self.clock = ManualClock()
+        self.files = InMemoryArtifactService()
         self.paid: list[Any] = []
         self.apps: list[Any] = []
 
@@ -63,6 +67,7 @@ class Desk:
             mongodb=self.client,
             clock=self.clock,
             faults=faults,
+            artifact_service=self.files,
         )
         self.apps.append(app)
         return app
@@ -260,6 +265,40 @@ async def test_the_tool_is_run_once_more_for_each_not_done_and_asked_about_each_
     assert len(set(desk.paid)) == 1, "one idempotency key"
     kinds = [a.status for a in await app.executions.activities("e") if a.kind == "wait"]
     assert kinds == ["completed"] * 3
+
+
+class Sandbox(BaseCodeExecutor):
+    """Prints what it is given, and says that it ran."""
+
+    ran: Any
+
+    def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
+        self.ran.append(code_execution_input.code)
+        return CodeExecutionResult(stdout="FORTY-TWO")
+
+
+@pytest.mark.parametrize("result", ["FORTY-TWO", {"stdout": "FORTY-TWO"}, ["FORTY-TWO"]], ids=repr)
+async def test_code_in_doubt_is_told_by_what_it_printed(desk: Desk, result: Any) -> None:
+    tools = {"Sandbox": {"on_unknown_outcome": "ask"}}
+
+    def root() -> LlmAgent:
+        def choose(request: Any, _turn: int) -> Any:
+            has_run = "FORTY-TWO" in str(request.contents)
+            return says("it is 42") if has_run else says("```tool_code\nprint(42)\n```")
+
+        made = talker(code_executor=Sandbox(ran=desk.paid))
+        made.model.script = choose
+        return made
+
+    await desk.die(root(), "ran tool:Sandbox", tools=tools)
+    app = desk.app(root(), tools=tools)
+    (asked,) = await app.recover()
+    (wait,) = asked.waits
+    assert wait.tool_call.args == {"code": "print(42)"}
+    out = await app.resume("e", {wait.id: done(result)})
+    assert (out.status, out.response, len(desk.paid)) == ("completed", "it is 42", 1)
+    results = [p.code_execution_result for e in out.events for p in e.content.parts]
+    assert ["FORTY-TWO" in one.output for one in results if one] == [True]
 
 
 # ---------------------------------------------------------------------- what is accepted
