@@ -114,14 +114,22 @@ def check_asked(root: BaseNode, answered: Sequence[AnsweredWait]) -> None:
     for one in answered:
         found = _find(root, one.wait.operation_path)
         call = codec.decode(one.wait.content)["tool_call"]
-        if found is None or call is None or _may_have_more(found.node):
+        asker = _asker(found.node, one.wait.author) if found is not None else None
+        if asker is None or call is None or _may_have_more(asker):
             continue
-        if one.wait.kind is WaitKind.CONFIRMATION and call["name"] not in _tools(found.node):
+        if one.wait.kind is WaitKind.CONFIRMATION and call["name"] not in _tools(asker):
             raise ReplayMismatch(
                 one.wait.position,
                 recorded=f"an approval of {call['name']}",
-                asked=f"{found.node.name} has no such tool",
+                asked=f"{asker.name} has no such tool",
             )
+
+
+def _asker(node: BaseNode, author: str) -> BaseNode | None:
+    """Who asked at a place: an agent that is no node may have handed over to another one there."""
+    if node.name == author or not isinstance(node, BaseAgent):
+        return node
+    return next((agent for agent in _agents(_top(node)) if agent.name == author), None)
 
 
 # ------------------------------------------------------------------ places
