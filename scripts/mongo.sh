@@ -23,6 +23,7 @@ usage: scripts/mongo.sh start|stop|status|uri [--standalone | --members N] [--na
   --uncompressed
                 what it writes to its files can be read in them
 
+With DURABLE_MONGO_MEMORY=1 data is in memory where much of it is free (the tests do so).
 The program is $MONGOD, else mongod on PATH, else the one in the project's virtual environment.
 EOF
 }
@@ -52,6 +53,7 @@ IFS=, read -r -a advertised <<<"$advertise"
     die "--advertise $advertise: expected one HOST:PORT for each of $members members of a replica set"
 
 home="$STATE/mongo/$name"
+MEMORY_KB=$((6 * 1024 * 1024)) # free, or data stays on disk
 # DURABLE_PYTHON lets a test run lend its own interpreter; else the project's environment is made.
 python="${DURABLE_PYTHON:-$VENV/bin/python}"
 
@@ -89,14 +91,43 @@ stop_members() {
             sleep 0.05
         done
     done
+    for member in "$home"/member-*; do
+        forget_data "$member"
+    done
     rm -rf "$home"
+}
+
+# has_memory: whether several gigabytes of it are free, and a folder is in it.
+has_memory() {
+    local free
+    free="$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null || echo 0)"
+    [ "${free:-0}" -ge "$MEMORY_KB" ] &&
+        [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge "$MEMORY_KB" ] 2>/dev/null
+}
+
+# make_data FOLDER: its data folder; with DURABLE_MONGO_MEMORY=1 in memory, where journals cost less.
+make_data() {
+    if [ "${DURABLE_MONGO_MEMORY:-}" = 1 ] && has_memory; then
+        ln -s "$(mktemp -d /dev/shm/durable-mongo-XXXXXXXX)" "$1/data"
+    else
+        mkdir "$1/data"
+    fi
+}
+
+# forget_data FOLDER: delete what make_data made in memory.
+forget_data() {
+    local data
+    data="$(readlink "$1/data" || true)"
+    case "$data" in /dev/shm/durable-mongo-*) rm -rf "$data" ;; esac
 }
 
 # launch MEMBER PORT: one mongod in the background; false if it could not start.
 launch() {
     local folder="$home/member-$1" options=()
+    forget_data "$folder"
     rm -rf "$folder"
-    mkdir -p "$folder/data"
+    mkdir -p "$folder"
+    make_data "$folder"
     printf '%s' "$2" >"$folder/port"
     [ "$kind" = standalone ] || options=(--replSet rs0)
     # Test commands: fail points. The lock (descriptor 9) must not outlive this script in mongod.

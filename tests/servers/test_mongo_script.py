@@ -46,6 +46,16 @@ def test_a_second_start_gives_the_running_one(name: str) -> None:
     assert uri in run_script("mongo.sh", "status", "--name", name).stdout
 
 
+def test_data_in_memory_is_deleted_with_its_server(name: str) -> None:
+    started = run_script("mongo.sh", "start", "--name", name, DURABLE_MONGO_MEMORY="1")
+    assert started.returncode == 0, started.stderr
+    data = ROOT / ".durable" / "mongo" / name / "member-0" / "data"
+    place = data.resolve()
+    assert (place / "WiredTiger").exists()
+    assert run_script("mongo.sh", "stop", "--name", name).returncode == 0
+    assert not place.exists()
+
+
 def test_a_standalone_takes_the_port_it_is_given(name: str) -> None:
     port = free_port()
     uri = start(name, "--standalone", "--port", str(port))

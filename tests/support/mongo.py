@@ -86,7 +86,7 @@ def start_private(kind: Kind) -> str:
         capture_output=True,
         text=True,
         timeout=START_TIMEOUT_S,
-        env={**os.environ, "DURABLE_PYTHON": sys.executable},
+        env={**os.environ, "DURABLE_PYTHON": sys.executable, "DURABLE_MONGO_MEMORY": "1"},
         check=False,
     )
     if started.returncode != 0:
