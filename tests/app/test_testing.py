@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.workflow import START, FunctionNode, Workflow
 
 from durable_adk import App, ConfigError
 from durable_adk.testing import (
@@ -264,3 +265,30 @@ async def test_an_error_at_a_body_is_the_failure_of_that_body(point: str, paid: 
         (out,) = await app.recover()
         assert (out.status, out.response) == ("completed", "done")
         assert ran == [5] * (paid + 1)
+
+
+@pytest.mark.parametrize("point", ["in model:inner", "ran tool:look"])
+async def test_a_failure_in_a_node_that_a_node_runs_is_tried_again(point: str) -> None:
+    """ADK raises another error for it, which holds the first one and was not raised from it."""
+
+    def look(q: str) -> str:
+        """Look."""
+        return q
+
+    model = ScriptedModel(model="inner", script=[calls(("look", {"q": "a"})), says("done")])
+    inner = LlmAgent(name="inner", model=model, tools=[look])
+
+    async def outer(ctx: Any, node_input: Any) -> Any:
+        yield await ctx.run_node(inner, node_input="x")
+
+    runner = FunctionNode(func=outer, name="outer", rerun_on_resume=True)
+    root = Workflow(name="flow", edges=[(START, runner)])
+    plan = FaultPlan().fail(point, ConnectionError("lost"))
+    clock = ManualClock()
+    given = {"config": ON, "mongodb": memory_client(), "clock": clock, "faults": plan}
+    async with App("desk", root_agent=root, **given) as app:
+        out = await app.invoke(user_id="u", message="go", execution_id="e")
+        assert (out.status, out.error.type) == ("queued", "ConnectionError")
+        clock.advance(60_000)
+        (out,) = await app.recover()
+        assert (out.status, out.output) == ("completed", "done")

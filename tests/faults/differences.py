@@ -44,14 +44,15 @@ def differences(
         found.append("event ids repeat")
     missing = undisturbed.ledger - life.ledger
     again = life.ledger - undisturbed.ledger
-    allowed = case.in_flight
+    kills = max(1, life.died)
     if missing:
         found.append(f"never ran: {dict(missing)}")
     alike = repeats or {}
     again = collections.Counter(
         {row: n for row, n in again.items() if not {row[:1], row[:2]} & set(case.reentered)}
     )
-    if sum(again.values()) > allowed or any(n > alike.get(row, 1) for row, n in again.items()):
+    too_often = any(n > kills * alike.get(row, 1) for row, n in again.items())
+    if sum(again.values()) > kills * case.in_flight or too_often:
         found.append(f"ran again: {dict(again)} (killed {cut})")
     return found
 

@@ -114,7 +114,7 @@ def changed(scenario: Scenario, undisturbed: Life, life: Life, fault: Fault) -> 
     again = [row for row in life.ledger - undisturbed.ledger if not _reentered(scenario, row)]
     if fault.what in ("lose", "none") and (life.attempts != undisturbed.attempts or again):
         found.append(f"{life.attempts} attempts, ran again: {again}")
-    found += list(_told_twice(scenario, life))
+    found += list(_told_twice(scenario, life, interrupted=fault.what not in ("lose", "none")))
     twice = [row for row, n in life.ledger.items() if row[0] == "once" and n > 1]
     if twice:
         found.append(f"ran twice: {twice}")
@@ -135,10 +135,10 @@ def _reentered(scenario: Scenario, row: tuple[Any, ...]) -> bool:
 def _not_settled(undisturbed: Life, life: Life, fault: Fault) -> Iterator[str]:
     """An execution that failed because a tool must not run twice: as promised?"""
     error = (life.error or {}).get("type")
-    its_own = fault.what == "raise" and fault.point.startswith("in tool:")
+    at_body = fault.point.startswith(("in tool:", "ran tool:"))
+    its_own = fault.what == "raise" and at_body  # a failure of such a tool is its outcome
     if error != "OutcomeUnknown" and not (its_own and error == "RuntimeError"):
         yield f"failed with {life.error}"
-    at_body = fault.point.startswith(("in tool:", "ran tool:"))
     if not (at_body or "intent" in fault.point or "outcomes" in fault.point):
         yield f"failed with {error} although no body was in doubt"
     more = {row for row in life.ledger - undisturbed.ledger if row[0] == "once"}
@@ -146,11 +146,11 @@ def _not_settled(undisturbed: Life, life: Life, fault: Fault) -> Iterator[str]:
         yield f"ran again: {more}"
 
 
-def _told_twice(scenario: Scenario, life: Life) -> Iterator[str]:
+def _told_twice(scenario: Scenario, life: Life, *, interrupted: bool) -> Iterator[str]:
     """Text that a listener was told again after its frontier was committed."""
     told = [row[1] for row in life.told if row[0] == "token"]
     for step, words in enumerate(scenario.told):
-        if not set(words) <= set(told) and not life.died and not life.raised:
+        if not set(words) <= set(told) and not interrupted:
             yield f"never told: {set(words) - set(told)}"
         goes_on = [n for n, row in enumerate(life.told) if row[0] == "goes on"]
         late = life.told[goes_on[step] :] if step < len(goes_on) else []
@@ -204,7 +204,9 @@ def test_a_fault_anywhere_changes_nothing(
     record_property("faults: lost replies", counts["lose"])
     record_property("faults: mismatches", len(bad))
     assert not bad, f"{len(bad)} differences:\n" + "\n".join(bad[:20])
-    assert min(counts[kind] for kind in KINDS), f"some were never reached: {counts}"
+    # Outcomes that come together are one write: a drawn reach of it may not come.
+    reached = [counts[kind] for kind in KINDS]
+    assert min(reached) if drawn.whole else sum(reached), f"never reached: {counts}"
 
 
 # ---------------------------------------------------------------- signals
@@ -258,7 +260,8 @@ def test_a_process_that_is_stopped_for_longer_than_its_lease_changes_nothing(
         if life is not None and life.woken is not None:
             stops += 1
             woken = life.woken.get("status")
-            if woken != "completed":  # it is told the outcome of the new owner
+            committed = woken == "suspended" and fault.point == "after frontier"
+            if woken != "completed" and not committed:  # else told the outcome of the new owner
                 bad.append(f"attempt {attempt}, {point}: the one that woke says {life.woken}")
         if stops == wanted:
             break
