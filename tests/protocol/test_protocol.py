@@ -22,35 +22,49 @@ def _variant(program: Program, **changes: object) -> Program:
     return dataclasses.replace(program, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(programs.ONE_BRANCH, id="one branch, replies lost"),
-        pytest.param(programs.TWO_BRANCHES, id="two branches"),
-        pytest.param(_variant(programs.TWO_BRANCHES, good_clocks=True), id="good clocks"),
-        pytest.param(programs.FAIL_TOOL, id="a tool that must not run twice, replies lost"),
-        pytest.param(
-            _variant(programs.FAIL_TOOL, owners=3), id="the same with three owners, replies lost"
-        ),
-        pytest.param(programs.FAIL_TOOL_BESIDE, id="the same, cancelled by a sibling's failure"),
-        pytest.param(programs.RIVALS, id="two steps, rival answers, replies lost"),
-        pytest.param(programs.TWO_FRONTIERS, id="two frontiers, late answers"),
-        pytest.param(programs.CANCELLED, id="cancelled at any point"),
-        pytest.param(programs.FAILING, id="failures in one branch"),
-        pytest.param(programs.BOTH_FAIL, id="failures in two branches"),
-        pytest.param(_variant(programs.BOTH_FAIL, owners=1, max_attempts=4), id="and one owner"),
-        pytest.param(programs.HANDLED_BESIDE, id="a handled failure beside one that is not"),
-        pytest.param(programs.ASKED, id="a call in doubt, asked about twice, three owners"),
-        pytest.param(programs.ASKED_BESIDE, id="two calls in doubt, good clocks"),
-        pytest.param(programs.FOUND_OUT, id="found out while somebody answers, three owners"),
-        pytest.param(programs.ASKED_AND_WAITS, id="doubts, then waits, cancelled at any point"),
-        pytest.param(programs.RELEASED, id="given back at any point, good clocks"),
-        pytest.param(programs.RELEASED_AND_CLOSED, id="given back, stuck, retried and cancelled"),
-        pytest.param(programs.EXPIRING, id="answers and the expiry of their waits"),
-    ],
-)
+PROGRAMS = [
+    pytest.param(programs.ONE_BRANCH, id="one branch, replies lost"),
+    pytest.param(programs.TWO_BRANCHES, id="two branches"),
+    pytest.param(_variant(programs.TWO_BRANCHES, good_clocks=True), id="good clocks"),
+    pytest.param(programs.FAIL_TOOL, id="a tool that must not run twice, replies lost"),
+    pytest.param(
+        _variant(programs.FAIL_TOOL, owners=3), id="the same with three owners, replies lost"
+    ),
+    pytest.param(programs.FAIL_TOOL_BESIDE, id="the same, cancelled by a sibling's failure"),
+    pytest.param(programs.RIVALS, id="two steps, rival answers, replies lost"),
+    pytest.param(programs.TWO_FRONTIERS, id="two frontiers, late answers"),
+    pytest.param(programs.CANCELLED, id="cancelled at any point"),
+    pytest.param(programs.FAILING, id="failures in one branch"),
+    pytest.param(programs.BOTH_FAIL, id="failures in two branches"),
+    pytest.param(_variant(programs.BOTH_FAIL, owners=1, max_attempts=4), id="and one owner"),
+    pytest.param(programs.HANDLED_BESIDE, id="a handled failure beside one that is not"),
+    pytest.param(programs.ASKED, id="a call in doubt, asked about twice, three owners"),
+    pytest.param(programs.ASKED_BESIDE, id="two calls in doubt, good clocks"),
+    pytest.param(programs.FOUND_OUT, id="found out while somebody answers, three owners"),
+    pytest.param(programs.ASKED_AND_WAITS, id="doubts, then waits, cancelled at any point"),
+    pytest.param(programs.RELEASED, id="given back at any point, good clocks"),
+    pytest.param(programs.RELEASED_AND_CLOSED, id="given back, stuck, retried and cancelled"),
+    pytest.param(programs.EXPIRING, id="answers and the expiry of their waits"),
+]
+
+DEEP = [
+    pytest.param(_variant(programs.ASKED, lost_replies=True), id="asked twice, replies lost"),
+    pytest.param(_variant(programs.ASKED_AND_WAITS, owners=3), id="doubts, waits, three owners"),
+    pytest.param(_variant(programs.RELEASED, owners=3, releases=2), id="given back twice"),
+    pytest.param(_variant(programs.CANCELLED, owners=3), id="cancelled, three owners"),
+    pytest.param(_variant(programs.EXPIRING, owners=3), id="expiry, three owners"),
+]
+"""What takes minutes: with ``--all-points``."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.fixturenames == ["program"]:
+        deep = metafunc.config.getoption("--all-points")
+        metafunc.parametrize("program", [*PROGRAMS, *(DEEP if deep else [])])
+
+
 def test_no_order_of_moves_breaks_a_promise(program: Program) -> None:
-    findings = explore(program)
+    findings = explore(program, limit=3_000_000)
     assert findings.broken == {}
     assert findings.complete
     assert findings.worlds > 500, "the program does not reach what it is there for"

@@ -125,8 +125,8 @@ class Answering:
         if unknown := given.keys() - known.keys():
             known |= await self._recorded(execution, unknown)
         if unknown := given.keys() - known.keys():
-            is_closing = any(place_of(execution, wait) is not None for wait in unknown)
-            if is_closing or execution.status is Status.FAILED:
+            was_open = any(place_of(execution, wait) is not None for wait in unknown)
+            if was_open or execution.closing or execution.status is Status.FAILED:
                 raise self._closed(execution)
             problems = {w: "is not a wait of this execution" for w in given if w in unknown}
             raise InvalidAnswer(f"answers to execution {execution.execution_id!r}", problems)
