@@ -412,7 +412,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def suspends(self, owner: Owner, draw: Draw) -> None:
         waits, lost = 1 + draw.other % 3, draw.lost
-        if not self._put_step(owner):
+        # Whoever claims an answered frontier, or one that is to be closed, never asks it again.
+        if owner.seen.frontier is not None or not self._put_step(owner):
             return
         asked = [wait(ordinal + 1, step=owner.seen.step) for ordinal in range(waits)]
         frontier = frontier_of(owner.seen, asked)
