@@ -55,6 +55,7 @@ def file_of(bench: Bench) -> ArtifactName:
 async def live(bench: Bench) -> tuple[Execution, Execution]:
     """One that is suspended with an answer, one whose attempt failed; a secret in every field."""
     store, text = bench.store, json.dumps(PLANTED)
+    expires = {"expires_at": 2**50, "on_expiry": text}
     await store.create_session(bench.session("s1", state=text))
     e = await bench.begin(input=LARGE, input_digest=PLANTED)
     e = await next_step(bench, e, [wait(1, content=text)])
@@ -62,7 +63,7 @@ async def live(bench: Bench) -> tuple[Execution, Execution]:
         e.run, [record(1, step=2, body=text), record(2, step=2, body=LARGE)]
     )
     step = step_of(e, events=text, finished=text, state=text, artifacts=text, scopes=text)
-    asked = [wait(1, step=2, content=text), wait(2, step=2, content=LARGE)]
+    asked = [wait(1, step=2, content=text), wait(2, step=2, content=LARGE, **expires)]
     frontier = await suspend(bench, e, asked, step)
     given = answer(text, digest=PLANTED, state=text)
     assert await store.put_answers(e.key, frontier, {0: given})
@@ -71,7 +72,7 @@ async def live(bench: Bench) -> tuple[Execution, Execution]:
         NewArtifact(file=file_of(bench), content=LARGE, mime_type=PLANTED, metadata=text)
     )
     third = await bench.begin("e3", "s3")
-    frontier = await suspend(bench, third, [wait(1, content=text)])
+    frontier = await suspend(bench, third, [wait(1, content=text, **expires)])
     assert await store.put_answers(third.key, frontier, {0: given})
     third = await bench.claim(third)
     await store.commit_continue(lease_of(third), third, answered_of(third))
