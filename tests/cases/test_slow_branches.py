@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,8 @@ async def test_an_approved_tool_beside_a_finished_branch_may_take_long(
 
 async def test_a_branch_that_never_comes_is_still_a_divergence() -> None:
     barrier = ReplaySequenceBarrier(["gone@1", "quick@1"])
-    idle: Any = SimpleNamespace(in_flight=[], still_in_flight=list)
+    sleepers = SimpleNamespace(running=lambda _scope: nullcontext())
+    idle: Any = SimpleNamespace(in_flight=[], still_in_flight=list, sleepers=sleepers)
     inside: Any = SimpleNamespace(stage=idle)
     with bound(inside), pytest.raises(Exception, match="Replay divergence"):
         await barrier.wait("quick@1")

@@ -222,7 +222,7 @@ async def test_a_resume_and_a_fork_count_their_own_calls_only(make_app, seen: Se
 
 
 async def test_a_replayed_node_is_marked(make_app, clock, seen: Seen) -> None:
-    app = make_app(flow(), faults=FaultPlan().fail("in model:scripted", Died()))
+    app = make_app(flow(), faults=FaultPlan().fail("before end", Died()))
     with pytest.raises(Died):
         await app.invoke(user_id="u", message="hi")
     first = seen.taken()
