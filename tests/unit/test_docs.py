@@ -25,7 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "src").rglob("README.md"))]
 # A settings block says which file it shows in its first line.
 SETTINGS_MARK = "# agent.yaml"
 README_PROSE_LINES = 150
-PAGE_LINES = 80
+PAGE_LINES = 100
 # Programs that a reader has, whether or not the machine that runs the tests does.
 COMMON_PROGRAMS = {"cd", "docker", "export", "git", "pip", "python", "uv"}
 
