@@ -74,14 +74,18 @@ def answer_event(case: Case, call: types.FunctionCall, asked: Event) -> Event:
     confirms = "confirmation" in str(call.name)
     args = call.args or {}
     about = args.get("originalFunctionCall") or {}
+    signs_in = "credential" in str(call.name)
     wait = {
-        "kind": "adk_request_confirmation" if confirms else "adk_request_input",
+        "kind": str(call.name) if confirms or signs_in else "adk_request_input",
+        "payload": args.get("authConfig"),
         "message": args.get("message", ""),
         "response_schema": args.get("response_schema"),
         "tool_call": {"args": about.get("args", {})},
     }
     value = (case.answer or default_answer)(wait)
-    if not confirms:
+    if signs_in:
+        pass  # the AuthConfig itself
+    elif not confirms:
         is_input = call.name == "adk_request_input"
         value = {"result": json.dumps(value) if is_input else value}
     else:

@@ -44,7 +44,7 @@ def _run_config(shape: Shape) -> Any:
 
 
 async def durably(shape: Shape, ledger: Ledger) -> Rows:
-    config = {"features": {"durable_workflow": True}}
+    config = {"features": {"durable_workflow": True}, **shape.config}
     services = shape.app(ledger) if shape.app is not None else {}
     root = shape.build(ledger)
     client = memory_client()

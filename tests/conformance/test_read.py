@@ -311,9 +311,9 @@ async def test_what_a_claim_would_take_is_due_longest_due_first(bench: Bench) ->
     assert await bench.try_claim(waiting) is None  # its expiry answer has to be stored first
     assert await bench.store.list_due(bench.tenant, version=None, limit=2) == due[:2]
     assert await bench.store.list_due(bench.tenant, version=None, limit=0) == ()
-    for key in due:
+    for key in set(due) - {waiting.key}:
         assert await bench.store.claim(key, nonce=new_nonce(), ttl_ms=TTL_MS)
-    assert await bench.store.list_due(bench.tenant, version=None, limit=10) == ()
+    assert await bench.store.list_due(bench.tenant, version=None, limit=10) == (waiting.key,)
 
 
 async def test_only_this_version_or_none_is_due_and_the_stuck_of_others(bench: Bench) -> None:

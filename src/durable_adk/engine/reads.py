@@ -31,28 +31,28 @@ async def committed_steps(store: Store, execution: Execution) -> tuple[StepDocum
         CorruptHistory: one is missing.
         NotFound: retention has removed the execution since it was read.
     """
-    try:
-        return await _committed_steps(store, execution)
-    except CorruptHistory:
-        if await store.get_execution(execution.key) is not None:
-            raise
-    raise NotFound(f"execution {execution.execution_id!r}", "was removed by retention just now")
-
-
-async def _committed_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
     frontier = execution.frontier
-    if frontier is not None and not frontier.ends_step:
-        return await store.load_steps(execution)
+    if frontier is None or not frontier.ends_step:
+        return await _steps(store, execution)
     return await shown_steps(store, execution)
 
 
 async def shown_steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
-    """The committed steps, with what there is of one in which something sleeps."""
+    """As ``committed_steps``, with what there is of a step in which something sleeps."""
     frontier = execution.frontier
-    if frontier is None or frontier.is_in_doubt:
-        return await store.load_steps(execution)  # in-doubt waits end no step
+    if frontier is None or frontier.is_in_doubt or not frontier.step_token:
+        return await _steps(store, execution)  # in-doubt waits end no step
     ended = StepRef(frontier.step, frontier.step_token)
-    return await store.load_steps(replace(execution, last_step=ended))
+    return await _steps(store, replace(execution, last_step=ended))
+
+
+async def _steps(store: Store, execution: Execution) -> tuple[StepDocument, ...]:
+    try:
+        return await store.load_steps(execution)
+    except CorruptHistory:
+        if await store.get_execution(execution.key) is not None:
+            raise
+    raise NotFound(f"execution {execution.execution_id!r}", "was removed by retention just now")
 
 
 async def activities_of(store: Store, execution: Execution) -> tuple[ActivityInfo, ...]:

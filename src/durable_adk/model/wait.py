@@ -89,7 +89,7 @@ class Frontier:
     Attributes:
         id: 20 hex digits of (execution, step, k-th frontier of the step).
         step: The step that it ends.
-        step_token: The token whose step document counts.
+        step_token: The token whose step document counts; 0: it has none.
         waits: In frontier order; an answer refers to its place.
         open: How many are unanswered.
         rev: Grows with each stored answer; guards the map.
@@ -131,6 +131,7 @@ class Frontier:
         return replace(
             self,
             id=hashlib.sha256(f"{self.id}|settled".encode()).hexdigest()[:20],
+            step_token=FencingToken(0),
             waits=self.waits[first:],
             open=len(self.waits) - first - len(answers),
             answers=answers,
