@@ -61,7 +61,7 @@ def look(q: str) -> dict[str, str]:
 
 
 async def test_every_kind_of_tool_body_is_called_through_the_one_function(counted) -> None:
-    seen = counted(_seam.call_tool_owner(), "_call_tool_async")
+    seen = counted(_seam.owner_of("_call_tool_async"), "_call_tool_async")
 
     def later(q: str) -> None:
         """Answer later."""
@@ -107,7 +107,7 @@ async def test_every_kind_of_tool_body_is_called_through_the_one_function(counte
 
 async def test_tools_that_adk_adds_are_called_through_the_one_function_too(counted) -> None:
     """So they are recorded; none of them does more than set ``EventActions``."""
-    seen = counted(_seam.call_tool_owner(), "_call_tool_async")
+    seen = counted(_seam.owner_of("_call_tool_async"), "_call_tool_async")
 
     class Verdict(BaseModel):
         ok: bool
@@ -163,7 +163,7 @@ async def test_a_toolset_that_cannot_be_listed_is_left_out_by_adk() -> None:
 
 async def test_the_confirmation_gate_is_asked_with_what_callbacks_made_of_the_arguments() -> None:
     asked: list[dict[str, Any]] = []
-    owner = _seam.call_tool_owner()
+    owner = _seam.owner_of("_call_tool_async")
     before = owner.apply_confirmation_gate
 
     async def gate(tool: Any, function_args: dict[str, Any], tool_context: Any) -> Any:
@@ -230,7 +230,7 @@ async def test_events_of_nodes_are_enqueued_through_the_method(counted) -> None:
 
 
 async def test_a_node_retry_asks_for_its_delay(counted, monkeypatch) -> None:
-    seen = counted(_seam.retry_owner(), "_get_retry_delay")
+    seen = counted(_seam.owner_of("_get_retry_delay"), "_get_retry_delay")
     fails = [True]
 
     def flaky(node_input: Any) -> str:

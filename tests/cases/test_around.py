@@ -464,7 +464,7 @@ async def test_no_delay_of_a_retry_is_served_twice(
     flow = flaky_flow(ledger, lambda: ledger.rows().count(("model",)) <= 3)
     app = make_app(flow)
     await app.open()
-    owner, served = _seam.retry_owner(), []
+    owner, served = _seam.owner_of("_get_retry_delay"), []
     ours = owner._get_retry_delay
 
     def delay(*args: Any, **kwargs: Any) -> float:
@@ -509,7 +509,7 @@ async def test_adk_runs_code_through_the_thread_function_of_its_module(
 ) -> None:
     """Both before a model call (a file) and after one (code in its answer)."""
     ledger = Ledger(tmp_path / "ledger")
-    owner, ran = _seam.code_owner(), []
+    owner, ran = _seam.owner_of("asyncio"), []
     before = owner.asyncio
 
     async def to_thread(func: Any, *args: Any) -> Any:
@@ -536,7 +536,7 @@ async def test_adk_runs_code_through_the_thread_function_of_its_module(
 async def test_adk_makes_every_summary_through_one_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
 ) -> None:
-    owner, asked = _seam.compaction_owner(), []
+    owner, asked = _seam.owner_of("_summarize_events_with_trace"), []
     before = owner._summarize_events_with_trace
 
     async def summarize(*, config: Any, **given: Any) -> Any:

@@ -49,7 +49,8 @@ try:
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
     from google.adk.workflow._parallel_worker import _ParallelWorker
     from google.adk.workflow._tool_node import _ToolNode
-    from google.adk.workflow.utils import _replay_sequence_barrier, _retry_utils
+    from google.adk.workflow.utils import _retry_utils
+    from google.adk.workflow.utils._replay_sequence_barrier import ReplaySequenceBarrier
 except ImportError as error:  # a module or a name of this list is gone
     raise versions.unfit(because=str(error.msg).partition(" (")[0]) from error
 
@@ -67,7 +68,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (_dynamic_node_scheduler, "build_node"),
     (_code_execution, "asyncio"),
     (_compaction, "_summarize_events_with_trace"),
-    (_replay_sequence_barrier.ReplaySequenceBarrier, "wait"),
+    (ReplaySequenceBarrier, "wait"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
 
@@ -153,28 +154,9 @@ def replace(owner: Any, name: str, wrapper: Any) -> None:
     setattr(owner, name, wrapper)
 
 
-def call_tool_owner() -> Any:
-    return _caller
-
-
-def batch_owner() -> Any:
-    return _batch_executor
-
-
-def retry_owner() -> Any:
-    return _retry_utils
-
-
-def build_owner() -> Any:
-    return _dynamic_node_scheduler
-
-
-def code_owner() -> Any:
-    return _code_execution
-
-
-def compaction_owner() -> Any:
-    return _compaction
+def owner_of(point: str) -> Any:
+    """The module or class in which ADK looks an interception point up."""
+    return next(owner for owner, name in INTERCEPTED if name == point)
 
 
 def model_of(summarizer: BaseEventsSummarizer) -> BaseLlm | None:

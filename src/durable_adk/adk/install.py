@@ -48,18 +48,11 @@ def install() -> None:
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
     _wrap(BaseToolset, "get_tools_with_prefix", toolsets.wrap)
     _wrap(AuthHandler, "exchange_auth_token", credentials.wrap_exchange)
-    _wrap(_seam.call_tool_owner(), "_call_tool_async", tools.wrap)
-    _wrap(_seam.call_tool_owner(), "apply_confirmation_gate", tools.wrap_gate)
-    _wrap(_seam.batch_owner(), "_execute_single_prepared_call_async", tools.wrap_prepared)
-    _wrap(_seam.retry_owner(), "_get_retry_delay", _wrap_delay)
-    _wrap(_seam.build_owner(), "build_node", nodes.wrap_build)
-    _wrap(_seam.code_owner(), "asyncio", executors.wrap)
-    _wrap(_seam.compaction_owner(), "_summarize_events_with_trace", compaction.wrap)
+    for name, wrap in _PRIVATE.items():
+        _wrap(_seam.owner_of(name), name, wrap)
     for point, wrap in _TELEMETRY.items():
         if point.exists():
             _wrap(*_seam_telemetry.owner_of(point), wrap)
-    barrier, wait = _seam.INTERCEPTED[-1]
-    _wrap(barrier, wait, replays_out_of_time.wrap)
 
 
 def _wrap(owner: Any, name: str, wrap: Any) -> None:
@@ -93,3 +86,16 @@ def _wrap_delay(adk_delay: Any) -> Any:
         return delay
 
     return _get_retry_delay
+
+
+_PRIVATE = {
+    "_call_tool_async": tools.wrap,
+    "apply_confirmation_gate": tools.wrap_gate,
+    "_execute_single_prepared_call_async": tools.wrap_prepared,
+    "_get_retry_delay": _wrap_delay,
+    "build_node": nodes.wrap_build,
+    "asyncio": executors.wrap,
+    "_summarize_events_with_trace": compaction.wrap,
+    "wait": replays_out_of_time.wrap,
+}
+"""Interception points that are no public name of ADK."""
