@@ -178,12 +178,13 @@ def at_sleep(
         )
     step = execution.step
     seq = max((record.seq for record in records if record.step <= step), default=0)
+    parents = _parents(execution, step=step, seq=seq, answers=step)
     return ForkedExecution(
         source=execution.key,
-        parents=_parents(execution, step=step, seq=seq, answers=step),
+        parents=parents,
         step=step,
         last_step=_last_before(steps, step),
-        voided=tuple(slot for slot in execution.voided if slot.startswith(f"{step:06d}:")),
+        voided=_voided(execution, records, parents[-1]),
     )
 
 
