@@ -23,6 +23,7 @@ from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.settled import asked_waits
 from durable_adk.engine.settle import until_ended
 from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
@@ -229,8 +230,7 @@ class _Past:
         return sum(len(self.recorded.step(number).to_hand_out()) for number in numbers)
 
     async def waits_of(self, step: int, store: Store) -> tuple[AnsweredWait, ...]:
-        run, _execution_id = self.execution.answers_of(step)
-        waits = await store.load_waits(run, step=step)
+        waits = await _asked_in(step, self.execution, store)
         if not waits:
             raise CorruptHistory(f"step {step}", "its answers are missing", "Restore them.")
         return waits
@@ -258,9 +258,7 @@ async def _loaded(store: Store, execution: Execution) -> _Past:
     is_closed = execution.status in (Status.FAILED, Status.CANCELLED)
     if is_closed and steps:  # what ended the last step is in no record
         last = steps[-1]
-        if len(steps) > 1 and not await store.load_waits(
-            execution.answers_of(last.step - 1)[0], step=last.step - 1
-        ):
+        if len(steps) > 1 and not await _asked_in(last.step - 1, execution, store):
             last = steps[-2]  # nobody had answered: it is not known what it had asked
         named, open_step = frozenset(last.records), last.step
         steps = tuple(step for step in steps if step.step < open_step)
@@ -276,6 +274,12 @@ async def _loaded(store: Store, execution: Execution) -> _Past:
         open_step=None if asks or execution.status is Status.COMPLETED else open_step,
         asks=asks,
     )
+
+
+async def _asked_in(step: int, execution: Execution, store: Store) -> tuple[AnsweredWait, ...]:
+    """The answered waits that ended a step; none if nobody had answered them all."""
+    run, _execution_id = execution.answers_of(step)
+    return asked_waits(await store.load_waits(run, step=step))
 
 
 async def _walk(attempt: CheckingAttempt, play: Play, past: _Past, store: Store) -> Quiet | None:
