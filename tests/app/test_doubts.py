@@ -567,6 +567,44 @@ async def test_a_body_that_runs_out_of_time_is_asked_about_before_its_retry(desk
     assert desk.paid == [desk.paid[0]] * 2
 
 
+@pytest.mark.parametrize("told", ["done", "not_done"])
+@pytest.mark.parametrize("place", ["a node", "a tool"])
+async def test_what_a_body_made_of_a_call_in_doubt_is_no_outcome(
+    desk: Desk, place: str, told: str
+) -> None:
+    """It gave up on the call; then somebody says whether it happened, and that decides."""
+
+    @durable_tool(on_unknown_outcome="ask")
+    async def charge(cents: int) -> str:
+        desk.paid.append(current_activity_id())
+        await asyncio.sleep(60 if len(desk.paid) == 1 else 0)
+        return "charged"
+
+    async def give_up_soon() -> str:
+        """Charge a card, unless it takes too long."""
+        try:
+            async with asyncio.timeout(0.05):
+                return str(await step("charge", charge, 5))
+        except TimeoutError:
+            return "gave up"
+
+    async def runner(ctx: Any, node_input: Any) -> str:
+        return await give_up_soon()
+
+    node = FunctionNode(func=runner, name="runner")
+    flow = Workflow(name="flow", edges=[(START, node), (node, _show)])
+    agent = talker(calls(("give_up_soon", {})), says("done"), tools=[give_up_soon])
+    app = desk.app(flow if place == "a node" else agent)
+    out = await app.invoke(user_id="u", session_id="s", message="go", execution_id="e")
+    assert [wait.kind for wait in out.waits] == ["in_doubt"]
+    answer = done("charged") if told == "done" else NOT_DONE
+    out = await app.resume("e", {out.waits[0].id: answer})
+    assert out.status == "completed"
+    made = out.output if place == "a node" else str(out.events[2].get_function_responses())
+    assert "charged" in made
+    assert len(desk.paid) == (1 if told == "done" else 2)
+
+
 async def test_a_cancelled_execution_leaves_its_body_in_doubt_and_asks_nobody(desk: Desk) -> None:
     entered = asyncio.Event()
 

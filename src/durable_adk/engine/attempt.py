@@ -143,6 +143,8 @@ class Attempt(Sleeping):
         if self.records.committed:
             position = ticket.call.position.text
             await self.halt(ReplayMismatch(position, recorded="a wait in it", asked="an outcome"))
+        if self.doubts.is_inside(ticket):
+            await self.halt(Undecided(self.doubts.left))
         record = self._hand_over(ticket, status, body)
         if self.ending.fatal is not None:  # the effect is worth its record; nothing else goes on
             await self.ending.park()

@@ -16,10 +16,10 @@ from durable_adk.engine.activities import Recorded, StepRecords
 from durable_adk.engine.calls import Dispatched
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
-from durable_adk.model.activity import Record, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
-from durable_adk.model.position import Position
+from durable_adk.model.position import Position, is_under
 
 _log = logging.getLogger("durable_adk.engine")
 
@@ -81,6 +81,17 @@ class Doubts:
         """Refuse to go on from a body that is in doubt. Raises: Undecided."""
         if self.left is not None:
             raise Undecided(self.left)
+
+    def is_inside(self, ticket: Dispatched) -> bool:
+        """Whether what is in doubt ran inside a body, so that its outcome rests on what nobody
+        knows. That of one that must not run twice counts all the same."""
+        call = ticket.call
+        return (
+            self.left is not None
+            and call.policy is UnknownOutcome.RERUN
+            and call.position.kind in (Kind.NODE, Kind.TOOL)
+            and is_under(Position.parse(self.left.position).path, call.position.path)
+        )
 
     async def settled(self) -> None:
         """Wait for the verdicts that are under way."""
