@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import START, FunctionNode, Workflow
 
 import durable_adk
+from durable_adk import durable_tool, step
 from durable_adk.testing import FaultPlan, calls, says
 from tests.app.agents import talker
 from tests.app.test_doubts import (
@@ -95,3 +98,32 @@ async def test_a_step_in_which_a_doubt_was_settled_still_fits_its_history(desk: 
         if status:
             out = await app.resume("e", {out.waits[0].id: {"confirmed": True}})
             assert out.status == status
+
+
+async def test_a_body_that_runs_out_of_time_beside_a_sleep_is_asked_about(desk: Desk) -> None:
+    begun: list[int] = []
+
+    @durable_tool(on_unknown_outcome="ask")
+    async def slow() -> str:
+        begun.append(1)
+        await asyncio.sleep(30 if len(begun) == 1 else 0)
+        return "late"
+
+    async def soon() -> str:
+        try:
+            async with asyncio.timeout(0.05):
+                return await step("slow", slow)
+        except TimeoutError:
+            return "gave up"
+
+    async def lead(node_input: Any) -> Any:
+        return (await asyncio.gather(soon(), nap()))[0]
+
+    app = desk.app(Workflow(name="flow", edges=[(START, FunctionNode(func=lead, name="lead"))]))
+    out = await app.invoke(user_id="u", message="go", execution_id="e")
+    assert ([wait.kind for wait in out.waits], out.error) == (["in_doubt"], None)
+    out = await app.resume("e", {out.waits[0].id: done("in time")})
+    assert [wait.kind for wait in out.waits] == ["timer"]
+    desk.clock.advance(MINUTE_MS + 1)
+    (out,) = await app.recover()
+    assert out.output == "in time"

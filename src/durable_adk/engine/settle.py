@@ -183,18 +183,27 @@ class _Run:
             return decided
         attempt = self._attempt = self._begin(decided)
         try:
-            quiet = await self._run(attempt, history)
-            attempt.doubts.check()
-        except Asleep as asleep:
-            attempt.doubts.check()
-            return await self.settlement.sleep(asleep)
+            left = await self._left_by(attempt, history)
         except Undecided:
-            await attempt.flush()
+            if not isinstance(attempt.fatal, Asleep):  # that one came after what was recorded
+                await attempt.flush()
             decided = await deciding.decide(await past.load(again=True))
             if isinstance(decided, Execution):
                 return decided
             raise  # all is settled: the next attempt goes on
-        return await self.settlement.commit(quiet, attempt)
+        if isinstance(left, Asleep):
+            return await self.settlement.sleep(left)
+        return await self.settlement.commit(left, attempt)
+
+    async def _left_by(self, attempt: Attempt, history: History) -> Quiet | Asleep:
+        """What the run leaves. Raises: Undecided: first of all, whether a body of it happened."""
+        left: Quiet | Asleep
+        try:
+            left = await self._run(attempt, history)
+        except Asleep as asleep:
+            left = asleep
+        attempt.doubts.check()
+        return left
 
     def _deciding(self) -> Deciding:
         return Deciding(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from durable_adk.engine.program import Quiet
 from durable_adk.errors import ConfigError
-from durable_adk.model.activity import Payload, Record, UnknownOutcome
+from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.codec import encode
 from durable_adk.model.due import Due
 from durable_adk.model.execution import Execution
@@ -86,6 +86,8 @@ class Sleeping:
         """Why nothing at an operation path may sleep, or None."""
         for ticket in self._entered.values():
             call = ticket.call
+            if call.position.kind is Kind.STEP:
+                continue  # beside it: inside one nothing sleeps
             if call.policy is not UnknownOutcome.RERUN and is_under(path, call.position.path):
                 return ConfigError(
                     f"durable_adk.sleep in {call.name or path}",
