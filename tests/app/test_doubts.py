@@ -22,6 +22,7 @@ from google.genai import types
 from durable_adk import (
     AnswerConflict,
     App,
+    ConfigError,
     Doubt,
     DurableRunner,
     InvalidAnswer,
@@ -522,6 +523,10 @@ async def test_the_runner_says_which_wait_and_takes_the_answer_as_a_response(des
     with pytest.raises(SessionBusy):
         await run(new_message=_user(types.Part(text="and now?")))
     response = types.FunctionResponse(id=wait.id, name="in_doubt", response=done({"charged": 5}))
+    with pytest.raises(ConfigError, match="state_delta"):  # no event would set it
+        await run(
+            new_message=_user(types.Part(function_response=response)), state_delta={"by": "me"}
+        )
     events = await run(new_message=_user(types.Part(function_response=response)))
     assert events[-1].content.parts[0].text == "done"
     assert len(desk.paid) == 1

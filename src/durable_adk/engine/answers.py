@@ -249,6 +249,7 @@ def missing_answers(
         InvalidAnswer: an open wait is missing, an entry is unknown, or a value does not fit; all
             of them are listed.
         AnswerConflict: an answered wait is given another value.
+        ConfigError: state comes with an answer about a call in doubt.
     """
     problems: dict[str, str] = {}
     conflicts: dict[str, StoredAnswer] = {}
@@ -271,6 +272,13 @@ def missing_answers(
         raise InvalidAnswer(f"answers to execution {execution.execution_id!r}", problems)
     if conflicts:
         raise conflict(conflicts)
+    for place, answer in added.items():
+        if answer.state is not None and frontier.waits[place].kind is WaitKind.IN_DOUBT:
+            raise ConfigError(
+                "state_delta",
+                "comes with an answer about a call in doubt, which leaves no event to set it",
+                "Answer without it; set it with the next message.",
+            )
     return added
 
 
