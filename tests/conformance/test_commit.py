@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import secrets
 
 import pytest
 
@@ -262,6 +263,17 @@ async def test_the_same_answer_put_again_after_a_continue_is_stored(bench: Bench
     await bench.store.commit_continue(lease_of(claimed), claimed, answered_of(claimed))
     assert await bench.store.put_answers(e.key, frontier, {0: large})
     assert await bench.store.put_answers(e.key, frontier, {0: answer('"other"')}) is False
+
+
+async def test_the_chunks_of_an_answer_belong_to_its_execution(bench: Bench) -> None:
+    store = await bench.rival(spill_above=500)
+    e = await bench.begin()
+    frontier = await suspend(bench, e, [wait(1)])
+    given = answer(json.dumps(secrets.token_hex(2_000)))
+    assert await store.put_answers(e.key, frontier, {0: given})
+    assert (await bench.everything(e.run))["payloads"]
+    await store.remove_session(e.session_key, [e.run])
+    assert not await bench.raw("payloads", {"_id": {"$regex": "^:"}})
 
 
 async def test_of_20_rival_maps_one_is_stored_whole(bench: Bench) -> None:

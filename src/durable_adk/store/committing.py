@@ -241,8 +241,8 @@ class Committing(Part):
             return False
         for answer in answers.values():
             core.check_size("answer", answer.value)
-        run = ""
-        if any(is_large(answer.value, ANSWER_INLINE) for answer in answers.values()):
+        run, inline = "", min(ANSWER_INLINE, core.spill_above)
+        if any(is_large(answer.value, inline) for answer in answers.values()):
             run = await self._run_of(key)
         docs = {
             place: answer_document(
