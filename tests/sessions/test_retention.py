@@ -597,6 +597,32 @@ async def test_a_fork_that_comes_in_between_has_all_its_turns(
     assert (await other.sessions.get("u", forked)).state == {"a": "2"}
 
 
+async def test_a_fork_without_its_turns_that_its_maker_left_is_given_to_nobody(
+    memory: Place, monkeypatch
+) -> None:
+    """They went between the look at the cut and the insert; then the maker died."""
+    first, *_ = await memory.talk("note a 1", "note a 2", "note a 3")
+    given = {"after": first.execution_id, "idempotency_key": "k"}
+    store = (await memory.app._lifecycle.opened()).store
+    other, create = memory.make(), store.create_session
+
+    async def late_and_last(record: Any) -> None:
+        await other.sessions.prune("u", "s", turns=1)
+        memory.clock.advance(HOUR + 1_000)
+        assert (await other.sessions.prune("u", "s", turns=1)).removed == 2
+        assert await create(record) is not None
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(store, "create_session", late_and_last)
+    with pytest.raises(asyncio.CancelledError):
+        await memory.app.sessions.fork("u", "s", **given)
+    assert len(await memory.raw("sessions")) == 2
+
+    with pytest.raises(NotFound):
+        await other.sessions.fork("u", "s", **given)
+    assert len(await memory.raw("sessions")) == 1
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("method", ["begin_cut", "forks_from", "load_history", "commit_cut"])
 async def test_a_message_that_comes_in_between_stands_on_one_past(

@@ -93,8 +93,8 @@ class Forking:
             if made is None:
                 new = await self._cut(record, cut)
                 made = await self._insert(new, key, session_id, digest)
-            elif made.cut == digest:
-                await self._check_source(made)
+            elif made.cut == digest and not await self._stands(made):
+                made = None
         if made.cut != digest:
             raise InputConflict(
                 f"session {session_id!r}",
@@ -145,15 +145,18 @@ class Forking:
             ),
         )
         stored = await self._store.create_session(record)
-        is_mine = stored is not None
         if stored is None:  # a rival was faster
             stored = await self.session(key)
-        await self._check_source(stored)
-        if await has_its_turns(self._store, stored):
-            return stored
-        if is_mine:
-            await self._store.remove_fork(stored)
-        return None
+        return stored if await self._stands(stored) else None
+
+    async def _stands(self, fork: SessionRecord) -> bool:
+        """Whether all that a fork stands on stays, now that it is there, whoever inserted it. If
+        not, it is removed: nobody was told of it."""
+        await self._check_source(fork)
+        if await has_its_turns(self._store, fork):
+            return True
+        await self._store.remove_fork(fork)
+        return False
 
     async def _check_source(self, fork: SessionRecord) -> None:
         """See that the source stays, now that the fork is there, whoever inserted it.
