@@ -850,6 +850,13 @@ async def test_deleting_a_user_takes_forks_and_shared_state_with_it(place: Place
     assert [s.user_id for s in await place.app.sessions.list()] == ["v"]
 
 
+async def test_deleting_a_user_takes_large_shared_state_with_it(place: Place) -> None:
+    place.app = place.make(config=ON | {"payload": {"spill_above": "1KB"}})
+    await place.say("s", f"note user:bio {uuid.uuid4().hex * 100}")
+    await place.app.sessions.delete_user("u")
+    assert await documents(place.database) == {}
+
+
 async def test_a_running_session_is_not_deleted(place: Place) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 

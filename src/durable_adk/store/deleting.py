@@ -132,7 +132,14 @@ class Deleting(Part):
 
     async def remove_user_scopes(self, tenant: Tenant, user_id: str) -> None:
         """Remove a user's shared state; not that of the app."""
-        await self._remove(SCOPES, filters.scopes_of_user(tenant, user_id))
+        core, found = self._core, filters.scopes_of_user(tenant, user_id)
+
+        async def once(session: Session) -> list[Doc]:
+            return await core.find(session, SCOPES, found, fields={"_id": 1})
+
+        for doc in await core.read(f"shared state of user {user_id!r}", once):
+            await self._remove(PAYLOADS, filters.starting_with(f"{doc['_id']}:"))
+        await self._remove(SCOPES, found)
 
     async def _remove(self, name: str, found: filters.Filter) -> None:
         core = self._core
