@@ -329,6 +329,21 @@ async def test_the_map_is_checked_as_any_other(desk: Desk) -> None:
     assert (out.status, desk.paid) == ("completed", desk.paid[:1])
 
 
+async def test_a_person_is_not_shown_a_redacted_argument_and_reconcile_is(desk: Desk) -> None:
+    told: list[Doubt] = []
+    root = talker(
+        calls(("charge", {"cents": 5})),
+        says("done"),
+        tools=[charging(desk, reconcile=lambda doubt: told.append(doubt))],
+    )
+    await desk.die(root, "ran tool:charge", redact=["cents"])
+    (asked,) = await desk.app(root, redact=["cents"]).recover()
+    (wait,) = asked.waits
+    assert wait.tool_call.args == {"cents": "[redacted]"}
+    assert 'charge({"cents": "[redacted]"})' in wait.message
+    assert [doubt.args for doubt in told] == [{"cents": 5}]
+
+
 @pytest.mark.parametrize("how", ["cancel", "give_up"])
 @pytest.mark.parametrize("answered", [False, True])
 async def test_an_execution_that_is_in_doubt_can_be_ended(

@@ -21,13 +21,13 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, check, expiring
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
-from durable_adk.adk.redaction import redacted
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.position import Position
+from durable_adk.model.redaction import redacted
 
 
 def wrap(adk_call: Any) -> Any:

@@ -15,13 +15,13 @@ from durable_adk.adk._patches import (
     answers_that_look_like_json,
     waits_of_one_id,
 )
-from durable_adk.adk.redaction import redacted
 from durable_adk.adk.stage import Shown, Stage
 from durable_adk.adk.tools import describe
 from durable_adk.errors import UnsupportedNode
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind
 from durable_adk.model.position import Position, known_later
+from durable_adk.model.redaction import redacted
 from durable_adk.model.wait import AnsweredWait, WaitKind, WaitRequest
 
 

@@ -12,7 +12,7 @@ import asyncio
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from durable_adk.engine.activities import Recorded
@@ -30,6 +30,7 @@ from durable_adk.model.doubt import Doubt, Terms, wait_position
 from durable_adk.model.execution import FAR, Execution, Lease, Status
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, activity_id
+from durable_adk.model.redaction import redacted
 from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest, frontier_id
 
 __all__ = ["Deciding", "Undecided"]
@@ -74,6 +75,7 @@ class Deciding:
         check: Raises why the attempt is over, if it is.
         may_start: Whether a body may start now.
         before_commit: Called before the lease is given up by a commit.
+        redact: Names of arguments whose values a person is not shown.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Deciding:
         check: Callable[[], None],
         may_start: Callable[[], bool],
         before_commit: Callable[[], None],
+        redact: Set[str] = frozenset(),
     ) -> None:
         self._past = past
         self._lease = lease
@@ -98,6 +101,7 @@ class Deciding:
         self._check = check
         self._may_start = may_start
         self._before_commit = before_commit
+        self._redact = redact
         self._asking: asyncio.Future[Any] | None = None
 
     async def decide(self, recorded: Recorded) -> Recorded | Execution:
@@ -217,7 +221,10 @@ class Deciding:
         answers = {
             place: doubt.answer for place, doubt in enumerate(ordered) if doubt.answer is not None
         }
-        waits = tuple(_wait_of(doubt, recorded.last_seq, ordinal) for doubt in ordered)
+        waits = tuple(
+            _wait_of(doubt, redacted(doubt.told.args, self._redact), recorded.last_seq, ordinal)
+            for doubt in ordered
+        )
         slept = execution.frontier  # one of timers: what it came to stays with the step
         if slept is not None:
             waits += slept.waits
@@ -238,13 +245,13 @@ def _position_of(verdict: Record) -> Position:
     return wait_position(Position.parse(verdict.position), verdict.attempt_try)
 
 
-def _wait_of(doubt: _Open, last_seq: int, frontier: int) -> WaitRequest:
+def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int) -> WaitRequest:
     """What a person is asked. ``doubt`` in the content is for the engine: where a fork at this wait
     cuts the log, and what the call was."""
     verdict, told = doubt.verdict, doubt.told
     position = _position_of(verdict)
     content = {
-        "message": _message(told),
+        "message": _message(told, args),
         "payload": {
             "activity_id": told.activity_id,
             "kind": told.kind,
@@ -252,7 +259,7 @@ def _wait_of(doubt: _Open, last_seq: int, frontier: int) -> WaitRequest:
             "started_at": told.started_at and told.started_at.isoformat(),
             "lease_ended_at": told.lease_ended_at and told.lease_ended_at.isoformat(),
         },
-        "tool_call": {"id": "", "name": told.name, "args": dict(told.args)},
+        "tool_call": {"id": "", "name": told.name, "args": dict(args)},
         "response_schema": ANSWER_SCHEMA,
         "shown": verdict.request,
         "doubt": {"seq": last_seq, "frontier": frontier, "request": verdict.request},
@@ -272,16 +279,16 @@ def _wait_of(doubt: _Open, last_seq: int, frontier: int) -> WaitRequest:
     )
 
 
-def _message(told: Doubt) -> str:
-    text = json.dumps(told.args, ensure_ascii=False, default=str)
-    args = text if len(text) <= 500 else f"{text[:497]}..."
+def _message(told: Doubt, args: Mapping[str, Any]) -> str:
+    text = json.dumps(args, ensure_ascii=False, default=str)
+    shown = text if len(text) <= 500 else f"{text[:497]}..."
     if told.lease_ended_at is None:
         end = "It was cancelled there, or its process gave it back."
     else:
         at = told.lease_ended_at.isoformat(timespec="seconds")
         end = f"The lease of its owner ended by {at}; its body may still be running."
     return (
-        f"Did {told.name}({args}) happen? Attempt {told.attempt} entered this {told.kind}, and it"
+        f"Did {told.name}({shown}) happen? Attempt {told.attempt} entered this {told.kind}, and it"
         f" left no result. {end} Its idempotency key is {told.activity_id}. Answer"
         ' {"outcome": "done", "result": what it returned}; or {"outcome": "not_done"}, and it runs'
         " again under the same key."

@@ -28,6 +28,7 @@ class EngineSettings:
         version: The agent version that is served here, or None.
         code: The versions that run here, as ``Execution.codes`` has them; empty: not recorded.
         retention_turns, retention_age_ms: What a worker leaves of sessions; None: everything.
+        redact: Names of fields whose values people are not shown.
         poll_s: Seconds between two looks for work, and between the first looks at an execution
             that runs elsewhere.
         grace_s: Seconds that ``close`` lets attempts go on before it releases them.
@@ -45,6 +46,7 @@ class EngineSettings:
     code: str = ""
     retention_turns: int | None = None
     retention_age_ms: int | None = None
+    redact: frozenset[str] = frozenset()
     poll_s: float = 0.04
     grace_s: float = 10.0
 

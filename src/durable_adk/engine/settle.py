@@ -216,6 +216,7 @@ class _Run:
             check=self._check,
             may_start=lambda: self.permit.may_start(),
             before_commit=self.settlement.before_commit,
+            redact=self._settings.redact,
         )
 
     def _check(self) -> None:
