@@ -8,8 +8,10 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from google.adk.workflow import START, Workflow
 from google.genai import types
 
+import durable_adk
 from durable_adk import App, ConfigError, InputConflict, NotFound, Page
 from durable_adk.testing import ManualClock, ServerClock, calls, memory_client, says
 from tests.app import agents
@@ -172,7 +174,19 @@ async def test_the_outcome_of_what_runs_says_so(make_app: MakeApp) -> None:
     assert await running == await app.executions.outcome("e")
 
 
-@pytest.mark.parametrize("kind", ["timer", "adk_request_credential", "input", 5])
+async def test_timers_are_listed_as_what_they_are(make_app: MakeApp) -> None:
+    async def nap(node_input: str) -> None:
+        await durable_adk.sleep(3600)
+
+    app = make_app(Workflow(name="w", edges=[(START, nap)]))
+    out = await app.invoke(user_id="u", message="hi")
+    for kind, listed in (("timer", True), ("adk_request_credential", False)):
+        waits = [wait.id for wait in await app.waits.list(kind=kind)]
+        ids = [record.id for record in await app.executions.list(kind=kind)]
+        assert (waits, ids) == ([out.waits[0].id] * listed, [out.execution_id] * listed)
+
+
+@pytest.mark.parametrize("kind", ["Timer", "input", 5])
 async def test_a_kind_that_no_wait_has_is_refused_with_those_that_there_are(
     make_app: MakeApp, kind: Any
 ) -> None:
@@ -180,9 +194,9 @@ async def test_a_kind_that_no_wait_has_is_refused_with_those_that_there_are(
     for reads in (app.waits, app.executions):
         with pytest.raises(ConfigError) as caught:
             await reads.list(kind=kind)
-        assert (
-            caught.value.remedy
-            == "Use one of: adk_request_input, adk_request_confirmation, in_doubt."
+        assert caught.value.remedy == (
+            "Use one of: adk_request_input, adk_request_confirmation, adk_request_credential,"
+            " in_doubt, timer."
         )
 
 

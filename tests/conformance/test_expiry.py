@@ -99,6 +99,17 @@ async def test_an_answer_that_lost_its_reply_is_found_under_an_expiry(bench: Ben
     assert (await bench.claim(e)).status is Status.RUNNING
 
 
+async def test_an_expiry_answer_that_is_stored_is_never_too_large(bench: Bench) -> None:
+    e = await bench.begin()
+    await suspend(bench, e, [expires()])
+    frontier = (await bench.read(e)).frontier
+    assert frontier is not None
+    bench.clock.advance(SOON_MS + 1)
+    smaller = await bench.rival(payload_max=3)
+    assert await smaller.put_answers(e.key, frontier, {0: late()})  # type: ignore[dict-item]
+    assert (await bench.claim(e)).status is Status.RUNNING
+
+
 async def test_a_timer_is_a_wait_that_stays_in_its_step(bench: Bench) -> None:
     e = await bench.begin()
     await suspend(bench, e, [expires(kind=WaitKind.TIMER)])

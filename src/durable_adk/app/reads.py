@@ -217,7 +217,7 @@ class Waits:
             user_id: Only this user's.
             session_id: Only those of this session.
             kind: Only ``adk_request_input`` (questions, and tools that run long), only
-                ``adk_request_confirmation``, or only ``in_doubt``.
+                ``adk_request_confirmation``, ``adk_request_credential``, ``in_doubt`` or ``timer``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
         """
@@ -245,13 +245,9 @@ def checked_status(status: object) -> Status:
         raise ConfigError("status", f"{status!r} is none", f"Use one of: {known}.") from None
 
 
-_KINDS = (WaitKind.INPUT, WaitKind.CONFIRMATION, WaitKind.IN_DOUBT)
-"""What a wait can be of today; the other kinds are not built yet."""
-
-
 def checked_kind(kind: object) -> WaitKind:
-    for known in _KINDS:
+    for known in WaitKind:
         if kind == known.value:
             return known
-    remedy = f"Use one of: {', '.join(known.value for known in _KINDS)}."
+    remedy = f"Use one of: {', '.join(known.value for known in WaitKind)}."
     raise ConfigError("kind", f"there are no waits of kind {kind!r}", remedy)

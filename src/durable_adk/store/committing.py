@@ -240,7 +240,8 @@ class Committing(Part):
         if not answers:
             return False
         for answer in answers.values():
-            core.check_size("answer", answer.value)
+            if answer.by != BY_EXPIRY:  # that stands in the frontier already
+                core.check_size("answer", answer.value)
         run, inline = "", min(ANSWER_INLINE, core.spill_above)
         if any(is_large(answer.value, inline) for answer in answers.values()):
             run = await self._run_of(key)
