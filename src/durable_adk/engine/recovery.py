@@ -10,7 +10,7 @@ import logging
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.running import Attempts
-from durable_adk.errors import LeaseLost
+from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import ExecutionKey, Tenant
 
@@ -41,11 +41,19 @@ class Recovery:
         return tuple(key for key in found if self._attempts.live(key) is None)
 
     async def apply_scopes(self, limit: int) -> None:
-        """Apply committed shared state that its owner did not live to apply."""
+        """Apply committed shared state that its owner did not live to apply. What cannot be read
+        stays due: the next turn of its session says why."""
         for execution in await self._store.list_scopes_due(self._tenant, limit=limit):
-            steps = await committed_steps(self._store, execution)
-            if steps:
-                await self._store.apply_scopes(execution, steps[-1])
+            try:
+                await self._apply(execution)
+            except (CorruptHistory, KeyMissing) as error:  # it must not stop the others
+                shown = {"execution_id": execution.execution_id}
+                logger.warning("cannot apply shared state: %s", error, extra=shown)
+
+    async def _apply(self, execution: Execution) -> None:
+        steps = await committed_steps(self._store, execution)
+        if steps:
+            await self._store.apply_scopes(execution, steps[-1])
 
     async def once(self, limit: int) -> tuple[Execution, ...]:
         """Go on with everything that is due, ``AT_ONCE`` at a time, each to its next stop.

@@ -15,7 +15,7 @@ from typing import Final
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import CorruptHistory, NotFound
+from durable_adk.errors import CorruptHistory, KeyMissing, NotFound
 from durable_adk.model.execution import SessionRecord
 from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant, new_nonce
 from durable_adk.model.retention import removable_for
@@ -106,7 +106,10 @@ class Retention:
         for record in records:
             try:
                 swept += await self.session(record)
-            except CorruptHistory as error:  # it stays as it is, for somebody to look at
+            except (
+                CorruptHistory,
+                KeyMissing,
+            ) as error:  # it stays as it is
                 logger.warning("no retention: %s", error, extra={"session_id": record.session_id})
         return swept
 

@@ -62,8 +62,8 @@ class Worker:
     async def run(self) -> None:
         """Go on with what is due until ``stop``. Cancelling it releases at once.
 
-        A MongoDB that does not answer is waited for; every other failure to look ends the
-        worker, and so does a failure to apply shared state.
+        A MongoDB that does not answer is waited for, and what cannot be read is left to whoever
+        can; every other failure to look ends the worker.
         """
         try:
             async with asyncio.TaskGroup() as side:

@@ -345,7 +345,7 @@ def waking(tenant: Tenant) -> Filter:
 
 
 def scopes_due_of(tenant: Tenant) -> Filter:
-    return {**of_tenant(tenant), "scopes_due": True}
+    return {**of_tenant(tenant), **code_filters.readable(), "scopes_due": True}
 
 
 def of_session(session_key: str) -> Filter:

@@ -73,7 +73,7 @@ class Listing(Part):
 
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
         """Executions whose last committed step has shared state that is not applied."""
-        found = filters.scopes_due_of(tenant)
+        found = filters.scopes_due_of(tenant) | self._core.sealing.readable()
         return await self._executions("due shared state", found, [], limit)
 
     async def next_wake(self, tenant: Tenant) -> int | None:
