@@ -329,6 +329,28 @@ async def test_the_map_is_checked_as_any_other(desk: Desk) -> None:
     assert (out.status, desk.paid) == ("completed", desk.paid[:1])
 
 
+@pytest.mark.parametrize("policy", ["ask", "fail"])
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+async def test_what_ends_before_anybody_looked_still_says_what_is_in_doubt(
+    desk: Desk, policy: str, how: str
+) -> None:
+    root = talker(calls(("charge", {})), says("done"), tools=[charging(desk, policy)])
+    plan = FaultPlan().fail("ran tool:charge", Died())
+    dying = desk.app(root, faults=plan)
+    limit = "1m" if how == "deadline" else None
+    with pytest.raises(Died):
+        await dying.invoke(user_id="u", message="go", execution_id="e", deadline=limit)
+    desk.clock.advance(LEASE_PASSED_MS)
+    app = desk.app(root)
+    if how == "cancel":
+        await app.cancel("e")
+    else:
+        await app.recover()
+    assert (await app.executions.get("e")).status in ("cancelled", "failed")
+    found = [(a.name, a.status) for a in await app.executions.activities("e") if a.kind == "tool"]
+    assert (found, len(desk.paid)) == ([("charge", "in_doubt")], 1)
+
+
 async def test_a_person_is_not_shown_a_redacted_argument_and_reconcile_is(desk: Desk) -> None:
     told: list[Doubt] = []
     root = talker(

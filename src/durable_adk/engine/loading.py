@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from durable_adk.engine.activities import Recorded, gaps
+from durable_adk.engine.doubts import decide_all
 from durable_adk.engine.ends import answered_waits
 from durable_adk.engine.ports import Store
 from durable_adk.engine.recent import history_for
@@ -114,8 +115,9 @@ class Past:
         """Everything that is recorded, checked against what the commits name.
 
         The records of committed steps are read in both modes: nothing else notices that some
-        of them are gone. ``to_close``: what is missing does not matter. With it, or
-        ``again``, this attempt may have recorded something itself.
+        of them are gone. ``to_close``: what is missing does not matter, and what was entered and
+        left nothing gets its verdict: nobody looks at it again. With it, or ``again``, this
+        attempt may have recorded something itself.
 
         Raises:
             CorruptHistory: something that a commit names is missing.
@@ -130,13 +132,16 @@ class Past:
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
             await self._store.apply_scopes(execution, self.steps[-1])
             self.execution = dataclasses.replace(execution, scopes_due=False)
-        return Recorded(
+        recorded = Recorded(
             open_step=execution.step,
             records=await with_results(await self._records(), self.execution, self._store),
             steps=self.steps,
             voided=execution.voided,
             to_close=to_close,
         )
+        if to_close:
+            await decide_all(recorded, self.execution, self._store)
+        return recorded
 
     async def _records(self) -> Sequence[Record]:
         """All records; again if there is a gap in the log.
