@@ -120,6 +120,7 @@ class Place:
                 "version": "1",
                 "replay": {"mode": mode},
                 "shutdown": {"grace": "0s"},
+                **scenario.config,
             },
             mongodb=self.uri,
             database=self.name,

@@ -6,21 +6,27 @@ that a mismatch is for.
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastapi.openapi.models import APIKey, APIKeyIn
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.auth.auth_credential import AuthCredential
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.events import RequestInput
 from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, RetryConfig, Workflow, node
 from google.genai import types
 
-from durable_adk import MongoArtifactService, durable_tool, step, uuid4
+from durable_adk import MongoArtifactService, durable_tool, expiring, sleep, step, uuid4
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from tests.support.lives import Ledger
 
@@ -32,11 +38,17 @@ class Scenario:
     Attributes:
         frontiers: How many it has; the open history stands at the last one. 0: its owner died at
             ``dies_at`` instead.
-        dies_at: A fault point and the how-manyeth time it is reached.
+        dies_at: A fault point and the how-manyeth time it is reached. With frontiers: it was
+            recovered then, and the first of them is what the recovery asked.
         forks: The last message goes to a fork of the session.
-        answer: The value for a wait (its ``to_dict()``).
+        answer: The value for a wait (its ``to_dict()``); None leaves it open until it expires.
+        deadline: Of the execution.
+        ends: How it ends.
+        inside: How many recorded steps are in bodies that a check of the open history does not
+            enter, because they have not returned.
         streams: Partial responses too.
         app: More arguments of ``App``.
+        config: More keys of its configuration.
     """
 
     build: Callable[[Ledger], Any]
@@ -46,10 +58,17 @@ class Scenario:
     forks: bool = False
     answer: Callable[[Mapping[str, Any]], Any] | None = None
     streams: bool = False
+    deadline: Any = None
+    ends: str = "completed"
+    inside: int = 0
     app: Callable[[], dict[str, Any]] = field(default=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     def answers(self, waits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {wait["id"]: (self.answer or agreed)(wait) for wait in waits}
+        """Empty where all goes on by itself: when it has slept, or expires."""
+        asked = [wait for wait in waits if wait["kind"] != "timer"]
+        given = {wait["id"]: (self.answer or agreed)(wait) for wait in asked}
+        return {wait: value for wait, value in given.items() if value is not None}
 
     @property
     def run_config(self) -> RunConfig | None:
@@ -396,6 +415,106 @@ def large(ledger: Ledger) -> LlmAgent:
     return agent(ledger, "reader", *script, tools=[fetch, pay_tool(ledger)])
 
 
+def sleeping(ledger: Ledger) -> Workflow:
+    """A tool and a node that sleep at once, each after a recorded step."""
+
+    async def nap(who: str) -> str:
+        """Sleep."""
+        drawn = await step("before", noted, ledger, who)
+        await sleep(60)
+        ledger.add("nap", who)
+        return f"{drawn} slept"
+
+    async def doze(node_input: Any) -> str:
+        await sleep(30)
+        ledger.add("doze")
+        return "up"
+
+    napper = agent(ledger, "napper", calls(("nap", {"who": "a"})), says("rested"), tools=[nap])
+    join = JoinNode(name="join")
+    edges = [(START, (napper, doze), join, plain(ledger, "end"))]
+    return Workflow(name="night", edges=edges)
+
+
+def noted(ledger: Ledger, who: str) -> str:
+    ledger.add("noted", who)
+    return f"{who} has"
+
+
+def sleeping_beside_a_question(ledger: Ledger) -> Workflow:
+    async def doze(node_input: Any) -> str:
+        await sleep(30)
+        ledger.add("doze")
+        return "up"
+
+    parts = (doze, payer(ledger, "p"), asking(ledger))
+    join = JoinNode(name="join")
+    return Workflow(name="night", edges=[(START, parts, join, plain(ledger, "end"))])
+
+
+def nobody_answers(ledger: Ledger) -> Workflow:
+    """A confirmation and a question that expire."""
+
+    @durable_tool(expires_after="60s")
+    def pay(amount: int) -> dict[str, Any]:
+        """Pay."""
+        ledger.add("pay", amount)
+        return {"paid": amount}
+
+    def ask(node_input: Any) -> Any:
+        yield expiring(RequestInput(message="which?", response_schema=str), "60s", "none")
+
+    tools = [FunctionTool(pay, require_confirmation=True)]
+    buyer = agent(ledger, "buyer", calls(("pay", {"amount": 5})), says("told"), tools=tools)
+    join = JoinNode(name="join")
+    return Workflow(name="flow", edges=[(START, (buyer, ask), join, plain(ledger, "end"))])
+
+
+def in_doubt(ledger: Ledger) -> LlmAgent:
+    @durable_tool(on_unknown_outcome="ask")
+    def charge(amount: int) -> dict[str, Any]:
+        """Charge."""
+        ledger.add("charge", amount)
+        return {"charged": amount}
+
+    script = [calls(("look", {"q": "a"})), calls(("charge", {"amount": 5})), says("charged")]
+    return agent(ledger, "single", *script, tools=[look_tool(ledger), charge])
+
+
+def told_done(wait: Mapping[str, Any]) -> Any:
+    return {"outcome": "done", "result": {"charged": 5}}
+
+
+def told_not_done(wait: Mapping[str, Any]) -> Any:
+    return {"outcome": "not_done"}
+
+
+def credential(ledger: Ledger) -> LlmAgent:
+    """Two calls need a key that only the user has."""
+
+    async def fetch(q: str, credential: AuthCredential) -> str:
+        """Fetch."""
+        ledger.add("fetch", q, credential.api_key)
+        return q
+
+    key = AuthConfig(
+        auth_scheme=APIKey(**{"in": APIKeyIn.header, "name": "X-Key"}), credential_key="of_user"
+    )
+    tool = AuthenticatedFunctionTool(func=fetch, auth_config=key)
+    script = [calls(("fetch", {"q": "a"})), calls(("fetch", {"q": "b"})), says("fetched")]
+    return agent(ledger, "root", *script, tools=[tool])
+
+
+def signed_in(wait: Mapping[str, Any]) -> Any:
+    given = {"authType": "apiKey", "apiKey": "of the user"}
+    return {**wait["payload"], "exchangedAuthCredential": given}
+
+
+OF_THE_HISTORIES = base64.b64encode(bytes(range(32))).decode()
+"""The key that histories are encrypted with."""
+ENCRYPTED = {"encryption": {"keys": {"k1": OF_THE_HISTORIES}, "read_plain": False}}
+
+
 SCENARIOS: dict[str, Scenario] = {
     "single_agent": Scenario(
         build=single, frontiers=0, dies_at=("after: outcomes are recorded", 4)
@@ -430,4 +549,19 @@ SCENARIOS: dict[str, Scenario] = {
         build=kept_things, app=lambda: {"artifact_service": MongoArtifactService()}
     ),
     "large_contents": Scenario(build=large),
+    "sleeping": Scenario(build=sleeping, inside=1),
+    "sleeping_beside_a_question": Scenario(build=sleeping_beside_a_question),
+    "nobody_answers": Scenario(build=nobody_answers, answer=lambda wait: None),
+    "in_doubt_done": Scenario(
+        build=in_doubt, dies_at=("ran: tool charge", 1), answer=told_done
+    ),
+    "in_doubt_not_done": Scenario(
+        build=in_doubt, dies_at=("in: tool charge", 1), answer=told_not_done
+    ),
+    "credential": Scenario(build=credential, answer=signed_in, config=ENCRYPTED),
+    "encrypted": Scenario(build=w1, config=ENCRYPTED),
+    "deadline_far": Scenario(build=nested, deadline=dt.datetime(2900, 1, 1, tzinfo=dt.UTC)),
+    "deadline_passed": Scenario(
+        build=nested, deadline="60s", answer=lambda wait: None, ends="failed"
+    ),
 }
