@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import operator
 from collections.abc import Callable, Iterator
 
 from tests.protocol.moves import moves
@@ -77,12 +79,14 @@ def explore(
 
 def _broken_by(program: Program, before: World, after: World, solo: _Solo) -> Iterator[Promise]:
     """The promises that a move breaks. One that looks only at what has not changed still holds."""
-    for promise, parts, holds in _PROMISES:
-        changed = any(getattr(before, part) is not getattr(after, part) for part in parts)
-        if changed and not holds(program, after):
+    for promise, holds in _about(tuple(map(operator.is_not, before, after))):
+        if not holds(program, after):
             yield promise
     yield from _broken_between(program, before, after)
-    if all(owner.phase in _AT_REST for owner in after.owners) and not solo.can_rest(after):
+    for owner in after.owners:
+        if owner.phase not in _AT_REST:
+            return
+    if not solo.can_rest(after):
         yield Promise.CAN_END
 
 
@@ -230,6 +234,16 @@ _PROMISES: tuple[tuple[Promise, tuple[str, ...], Callable[[Program, World], bool
     (Promise.ANSWER_KEPT, ("execution", "wait_records", "clients"), _answer_kept),
     (Promise.COMMITS_ONCE, ("execution", "owners"), _commits_once),
 )
+
+
+@functools.cache
+def _about(
+    changed: tuple[bool, ...],
+) -> tuple[tuple[Promise, Callable[[Program, World], bool]], ...]:
+    """The promises that look at what has changed, given for each part of a world."""
+    parts = {part for part, is_new in zip(World._fields, changed, strict=True) if is_new}
+    return tuple((promise, holds) for promise, of, holds in _PROMISES if not parts.isdisjoint(of))
+
 
 _AT_REST = (Phase.IDLE, Phase.DEAD)
 

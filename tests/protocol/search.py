@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -48,14 +49,21 @@ def search(
             step = came_from[step[0]]
         return way[::-1]
 
-    while queue and until not in broken and len(came_from) <= limit:
-        world = queue.popleft()
-        for label, after in moves(world):
-            if after in came_from:
-                continue
-            came_from[after] = (world, label)
-            queue.append(after)
-            for promise in broken_by(world, after):
-                if promise not in broken:
-                    broken[promise] = way_to(after)
+    collects = gc.isenabled()
+    gc.disable()  # worlds hold no cycles, and each collection would look at all of them
+    try:
+        while queue and until not in broken and len(came_from) <= limit:
+            world = queue.popleft()
+            for label, after in moves(world):
+                known = len(came_from)
+                came_from.setdefault(after, (world, label))  # hashed once
+                if len(came_from) == known:
+                    continue
+                queue.append(after)
+                for promise in broken_by(world, after):
+                    if promise not in broken:
+                        broken[promise] = way_to(after)
+    finally:
+        if collects:
+            gc.enable()
     return Findings(worlds=len(came_from), complete=not queue, broken=broken)

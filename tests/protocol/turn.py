@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 from tests.protocol.world import Owner, Phase, Program, Record, Result, Rules, World
@@ -10,6 +11,7 @@ Move = tuple[str, World]
 """What happens, and the world after it."""
 
 DEAD = Owner(phase=Phase.DEAD)
+_TOKEN = operator.attrgetter("token")
 
 
 class Turn(NamedTuple):
@@ -35,7 +37,10 @@ class Turn(NamedTuple):
         the token, and worlds that differ only in their order are one."""
         owners = list(self.world.owners)
         owners[self.place] = owner
-        owners.sort(key=_order)
+        if len({each.token for each in owners}) == len(owners):
+            owners.sort(key=_TOKEN)
+        else:
+            owners.sort(key=_order)
         token = owner.token or self.owner.token or self.owner.log[0].result.token
         return f"attempt {token} {label}", self.world._replace(owners=tuple(owners), **changes)
 
@@ -45,4 +50,4 @@ class Turn(NamedTuple):
 
 
 def _order(owner: Owner) -> tuple[int, str, tuple[Result, ...]]:
-    return owner.token, owner.phase.value, tuple(record.result for record in owner.log)
+    return owner.token, owner.phase._value_, tuple(record.result for record in owner.log)

@@ -15,7 +15,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-class Kind(enum.Enum):
+class Word(enum.Enum):
+    """A word of the model. Each is one object: it is hashed as such, which costs the least."""
+
+    __hash__ = object.__hash__
+
+
+class Kind(Word):
     MODEL = "model"
     """May start while earlier outcomes are in flight; handed on when its own is durable."""
     TOOL = "tool"
@@ -30,7 +36,7 @@ ONCE = (Kind.FAIL, Kind.ASK)
 """Whose bodies are entered by whoever inserted the intent."""
 
 
-class Fails(enum.Enum):
+class Fails(Word):
     NEVER = "never"
     RAISES = "raises"
     """Its failure leaves the root and ends the attempt."""
@@ -270,7 +276,7 @@ class Execution(NamedTuple):
 # ------------------------------------------------------------------------------- in memory
 
 
-class Phase(enum.Enum):
+class Phase(Word):
     IDLE = "idle"
     CONTINUING = "continuing"
     RUNNING = "running"

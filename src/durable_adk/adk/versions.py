@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from collections.abc import Iterable
 
@@ -11,11 +12,17 @@ from durable_adk.model.versions import RanUnder
 TESTED = ("2.13.0",)
 
 
+@functools.cache
+def _installed(package: str) -> str:
+    """Read once: its metadata is a file that is parsed, and every App asks."""
+    return importlib.metadata.version(package)
+
+
 def running(agent: str | None) -> RanUnder:
     """The versions that run here. ``agent`` is ``version`` of ``agent.yaml``."""
     return RanUnder(
-        durable_adk=importlib.metadata.version("durable-adk"),
-        google_adk=importlib.metadata.version("google-adk"),
+        durable_adk=_installed("durable-adk"),
+        google_adk=_installed("google-adk"),
         agent=agent,
     )
 
