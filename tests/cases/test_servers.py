@@ -6,22 +6,20 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.adk.workflow import START, JoinNode, Workflow
 
-from durable_adk import InputConflict
+from durable_adk import App, InputConflict
 from durable_adk.adk.scripted_model import calls, says
 from durable_adk.engine.ports import NoFaults, Write
 from tests.cases.conftest import approve
 from tests.faults.catalogue import CASES, Tools, agent
-from tests.support.lives import Act, World, default_answer, in_fresh_interpreter
-from tests.support.mongo import ROOT
+from tests.support import forks
+from tests.support.lives import Act, Child, Ledger, World, begin_fork, default_answer, warm
 
 
 async def test_one_id_begun_twice_at_once_is_one_execution(make_app, ledger) -> None:
@@ -95,24 +93,19 @@ async def test_lost_replies_leave_no_duplicate_and_no_false_failure(make_app, le
     assert {Write.BEGIN, Write.OUTCOMES, Write.STEP, Write.END} <= faults.lost
 
 
-PAUSED = """
-import asyncio, json, sys
-from pathlib import Path
-from tests.cases.test_servers import paused_root
-from tests.support.lives import Ledger
-from durable_adk import App
-
-given = json.load(sys.stdin)
-
-async def main():
-    app = App("cases", root_agent=paused_root(Ledger(Path(given["ledger"])), "slow owner"),
-              config=given["config"], mongodb=given["uri"], database=given["database"])
+async def paused() -> None:
+    """What the slow owner's process does; what it is to use is on its standard input."""
+    given = json.load(sys.stdin)
+    app = App(
+        "cases",
+        root_agent=paused_root(Ledger(Path(given["ledger"])), "slow owner"),
+        config=given["config"],
+        mongodb=given["uri"],
+        database=given["database"],
+    )
     async with app:
         out = await app.invoke(user_id="u", session_id="s", message="go", execution_id="x")
         print(json.dumps({"status": out.status, "response": out.response}))
-
-asyncio.run(main())
-"""
 
 
 def paused_root(ledger: Any, who: str) -> Any:
@@ -139,22 +132,9 @@ async def test_a_paused_owner_that_wakes_commits_nothing_and_starts_nothing(
     }
     given = {"uri": replica_set_uri, "database": database, "config": config}
     given["ledger"] = str(ledger.path)
-    slow = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        PAUSED,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
-    )
-    assert slow.stdin is not None
-    slow.stdin.write(json.dumps(given).encode())
-    slow.stdin.close()
+    slow = forks.begin(lambda: asyncio.run(paused()), json.dumps(given))
     while ("began", "slow owner", "1") not in ledger.rows():
-        assert slow.returncode is None
+        assert slow.poll() is None
         await asyncio.sleep(0.01)
     slow.send_signal(signal.SIGSTOP)
     app = make_app(
@@ -169,9 +149,9 @@ async def test_a_paused_owner_that_wakes_commits_nothing_and_starts_nothing(
     assert (out[0].status, out[0].response) == ("completed", "done")
     events = [event.id for event in out[0].events]
     slow.send_signal(signal.SIGCONT)
-    assert slow.stdout is not None
-    text = await slow.stdout.read()
-    assert await slow.wait() == 0
+    with slow.stdout as said, slow.stderr:
+        text = await asyncio.to_thread(said.read)
+    assert slow.wait() == 0
     assert json.loads(text) == {"status": "completed", "response": "done"}, "it sees the outcome"
     assert ("began", "slow owner", "2") not in ledger.rows()
     again = await app.invoke(user_id="u", session_id="s", message="go", execution_id="x")
@@ -196,32 +176,28 @@ async def test_two_owners_resume_at_once_and_one_runs(make_app, ledger) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("agree", [True, False])
-async def test_answers_from_two_processes_at_once_are_one_answer_or_one_conflict(
-    ledger, replica_set_uri: str, database: str, tmp_path: Path, agree: bool
+def test_answers_from_two_processes_at_once_are_one_answer_or_one_conflict(
+    ledger: Ledger, replica_set_uri: str, database: str, tmp_path: Path, agree: bool
 ) -> None:
-    """W3 and S1, with an interpreter each."""
+    """W3 and S1, with a process each."""
+    warm()
     world = World(uri=replica_set_uri, database=database, folder=tmp_path)
     named = {"execution_id": "x", "message": "go"}
 
-    async def process(act: Act) -> tuple[int, dict[str, Any]]:
-        given = {
-            "world": {**asdict(world), "folder": str(tmp_path)},
-            "case": "nested workflow",
-            "ledger": str(ledger.path),
-            "namespace": tmp_path.name,
-            "act": asdict(act),
-        }
-        return await asyncio.to_thread(in_fresh_interpreter, given)
+    def process(act: Act) -> Child:
+        case, name = CASES["nested workflow"], tmp_path.name
+        return begin_fork(
+            lambda: asyncio.run(world.perform(case, ledger.path, name, act, sigkill=False))
+        )
 
-    code, begun = await process(Act(what="invoke", **named))
+    code, begun = process(Act(what="invoke", **named)).wait()
     assert (code, begun["status"]) == (0, "suspended")
     (wait,) = begun["waits"]
-    ends = await asyncio.gather(
-        *(
-            process(Act(what="resume", answers={wait["id"]: {"confirmed": confirmed}}, **named))
-            for confirmed in (True, agree)
-        )
-    )
+    both = [
+        process(Act(what="resume", answers={wait["id"]: {"confirmed": confirmed}}, **named))
+        for confirmed in (True, agree)
+    ]
+    ends = [child.wait() for child in both]
     codes = sorted(code for code, _ in ends)
     paid = ledger.rows().count(("tool", "pay", 1))
     if agree:
