@@ -247,6 +247,18 @@ async def test_an_export_has_the_turns_that_are_left_and_can_be_imported(place: 
     assert one.response == other.response
 
 
+async def test_a_replay_check_does_not_refuse_prompts_for_turns_that_are_gone(
+    memory: Place,
+) -> None:
+    strict = ON | {"replay": {"input_mismatch": {"model": "error"}}}
+    memory.app = memory.make(config=strict)
+    await memory.talk("one", "two", "three")
+    assert await memory.prune_now(turns=2) == 1
+    newest, oldest = await memory.app.executions.replay_all()
+    assert (newest.ok, oldest.ok, len(oldest.warnings)) == (True, True, 1)
+    assert "contents" in oldest.warnings[0].recorded
+
+
 async def test_artifacts_stay(memory: Place) -> None:
     service = InMemoryArtifactService()
 

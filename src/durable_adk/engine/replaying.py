@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from durable_adk.engine import ends, mismatch
 from durable_adk.engine.activities import Entry, Recorded
@@ -27,7 +27,7 @@ from durable_adk.engine.settled import asked_waits
 from durable_adk.engine.settle import until_ended
 from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
-from durable_adk.model.execution import Execution, Status, StepDocument
+from durable_adk.model.execution import Execution, History, Status, StepDocument
 from durable_adk.model.position import Position, is_under
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
@@ -71,12 +71,15 @@ async def replay(
     Raises:
         Unavailable: MongoDB does not answer.
     """
-    walk = dataclasses.replace(settings, mode="walk")
     try:
         past = await _load(store, execution)
         history = await history_for(store, execution, max_turns=settings.max_turns)
     except CorruptHistory as error:
         return Replay(execution=execution, error=error)
+    prompts: Literal["warn", "error"] = settings.model_mismatch
+    if _was_cut(history):
+        prompts = "warn"
+    walk = dataclasses.replace(settings, mode="walk", model_mismatch=prompts)
     attempt = CheckingAttempt(
         # One more than recorded: what was waited for in recorded attempts is not waited for again.
         dataclasses.replace(execution, attempt=execution.attempt + 1),
@@ -115,6 +118,12 @@ async def replay(
         error=other,
         warnings=tuple(attempt.warnings),
     )
+
+
+def _was_cut(history: History) -> bool:
+    """Whether retention may have removed what the prompts were made with."""
+    floor = history.session.floor
+    return floor > 0 and all(turn.execution.turn == floor + 1 for turn in history.turns[:1])
 
 
 def _decides(error: Exception) -> bool:
