@@ -23,8 +23,8 @@ from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.engine.settled import asked_waits
 from durable_adk.engine.settle import until_ended
+from durable_adk.engine.settled import asked_waits
 from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.execution import Execution, History, Status, StepDocument
