@@ -98,15 +98,15 @@ def _count(low: int, high: int = 2**31 - 1) -> Parse:
     return parse
 
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
 _MAX_MS = 366 * 24 * 3_600_000
 
 
 def duration_ms(value: object) -> int:
-    """Milliseconds of ``500ms``, ``30s``, ``10m``, ``1h``, or a number of seconds."""
-    rule = "expected text with a unit (500ms, 30s, 10m, 1h) or seconds"
+    """Milliseconds of ``500ms``, ``30s``, ``10m``, ``1h``, ``7d``, or a number of seconds."""
+    rule = "expected text with a unit (500ms, 30s, 10m, 1h, 7d) or seconds"
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|)\s*", value)
+        match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d|)\s*", value)
         if not match:
             raise Refused(f"{rule}, got {value!r}")
         amount = float(match[1]) * _UNITS_MS[match[2] or "s"]

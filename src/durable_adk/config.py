@@ -1,7 +1,7 @@
 """Settings: ``agent.yaml``, a mapping or the environment, read strictly.
 
 Everything that is no key is an error that names file, key and rule. A duration is text with a
-unit (500ms, 30s, 10m, 1h) or seconds; ``${NAME}`` in a text is an environment variable.
+unit (500ms, 30s, 10m, 1h, 7d) or seconds; ``${NAME}`` in a text is an environment variable.
 
 Settings, with their defaults; "-" is none:
 
@@ -185,6 +185,12 @@ def load(
         except Refused as rule:
             raise ConfigError("environment: MONGODB_URI", str(rule), "Correct it.") from None
     settings = Settings(source=source, found=found, **values)
+    if not settings.read_plain and not settings.encryption_keys:
+        raise ConfigError(
+            f"{source}: encryption.read_plain",
+            "is false, and there are no encryption.keys",
+            "Give the keys: nothing would be encrypted, and all of it would be refused.",
+        )
     if settings.backoff_max_ms < settings.backoff_ms:
         raise ConfigError(
             f"{source}: retry.backoff_max",

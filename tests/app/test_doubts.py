@@ -431,6 +431,35 @@ async def test_a_callback_finds_out(desk: Desk) -> None:
     assert wait.details["by"] == "reconcile"
 
 
+@pytest.mark.parametrize("gives", ["raises", "malformed"])
+async def test_a_callback_that_fails_in_the_last_attempt_does_not_know(
+    desk: Desk, gives: str
+) -> None:
+    asked: list[Doubt] = []
+
+    def look(doubt: Doubt) -> Any:
+        asked.append(doubt)
+        if gives == "raises":
+            raise RuntimeError("the bank is down")
+        return "not_done"
+
+    def root() -> LlmAgent:
+        tool = charging(desk, reconcile=look)
+        return talker(calls(("charge", {"cents": 5})), says("done"), tools=[tool])
+
+    await desk.die(root(), "ran tool:charge")
+    app = desk.app(root(), retry={"max_attempts": 2})
+    (out,) = await app.recover()
+    assert out.status == "queued"
+    expected = "the bank is down" if gives == "raises" else "what reconcile of charge returned"
+    assert expected in out.error.message
+    desk.clock.advance(LEASE_PASSED_MS)
+    (out,) = await app.recover()
+    assert (out.status, [wait.kind for wait in out.waits]) == ("suspended", ["in_doubt"])
+    out = await app.resume("e", {out.waits[0].id: done({"charged": 5})})
+    assert (out.status, len(asked), len(desk.paid)) == ("completed", 2, 1)
+
+
 async def test_a_callback_that_hangs_does_not_outlive_a_cancellation(desk: Desk) -> None:
     asked = asyncio.Event()
 

@@ -552,9 +552,7 @@ SCENARIOS: dict[str, Scenario] = {
     "sleeping": Scenario(build=sleeping, inside=1),
     "sleeping_beside_a_question": Scenario(build=sleeping_beside_a_question),
     "nobody_answers": Scenario(build=nobody_answers, answer=lambda wait: None),
-    "in_doubt_done": Scenario(
-        build=in_doubt, dies_at=("ran: tool charge", 1), answer=told_done
-    ),
+    "in_doubt_done": Scenario(build=in_doubt, dies_at=("ran: tool charge", 1), answer=told_done),
     "in_doubt_not_done": Scenario(
         build=in_doubt, dies_at=("in: tool charge", 1), answer=told_not_done
     ),

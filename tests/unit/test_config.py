@@ -125,7 +125,7 @@ def test_a_duration_has_a_unit_or_is_in_seconds(value: object) -> None:
     assert load({"shutdown": {"grace": value}}).grace_s == DURATIONS[value] / 1_000
 
 
-BAD_DURATIONS = ["", "s", "-1s", "1d", "1 s 2", "1e9", "ten", True, None, [], {}, -1]
+BAD_DURATIONS = ["", "s", "-1s", "1w", "1 s 2", "1e9", "ten", True, None, [], {}, -1]
 BAD_DURATIONS += [float("nan"), float("inf"), "9999999h", 10**30]
 
 
@@ -202,6 +202,16 @@ def test_a_key_that_is_none_is_refused_by_its_id_and_not_shown(text: str, rule: 
     assert text not in str(error)
     missing = refusal({"encryption": {"keys": {"k1": "${K}"}}})
     assert "encryption.keys.k1" in str(missing) and "K is not set" in str(missing)
+
+
+def test_refusing_what_is_plain_needs_a_key() -> None:
+    error = refusal({"encryption": {"read_plain": False}})
+    assert error.subject == "config=: encryption.read_plain"
+    assert "no encryption.keys" in error.reason
+
+
+def test_a_duration_may_be_in_days() -> None:
+    assert load({"retry": {"backoff_max": "1d"}}).backoff_max_ms == 24 * 3_600_000
 
 
 def test_keys_have_one_form_each_and_are_in_no_repr() -> None:

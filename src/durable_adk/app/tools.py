@@ -49,7 +49,7 @@ def durable_tool(
         reconcile: A function, sync or async, that looks the effect up: it is called with a
             ``Doubt`` before anything runs, and returns the same two answers, or None where it does
             not know: then ``fail`` or ``ask`` applies. Its answer is recorded. What it raises ends
-            the attempt.
+            the attempt; in the last one it counts as not knowing.
         expires_after: How long its confirmation, or the answer of a tool that runs long, is
             waited for: seconds, a ``timedelta``, or text with a unit (``24h``).
         on_expiry: What counts then, for a confirmation ``{"confirmed": False}`` by default. A tool

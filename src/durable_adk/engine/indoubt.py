@@ -12,11 +12,12 @@ import asyncio
 import dataclasses
 import inspect
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from durable_adk.engine.activities import Recorded
-from durable_adk.engine.answers import refused_answer, stored_answer
+from durable_adk.engine.answers import stored_answer
 from durable_adk.engine.doubts import Undecided, decide_all, unknown
 from durable_adk.engine.ending import too_late
 from durable_adk.engine.fault_points import reach_body
@@ -24,6 +25,7 @@ from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.reads import moment
 from durable_adk.engine.settled import problem_with_settlement
+from durable_adk.errors import InvalidAnswer
 from durable_adk.model import codec
 from durable_adk.model.activity import Record, UnknownOutcome
 from durable_adk.model.doubt import Doubt, Terms, wait_position
@@ -34,6 +36,8 @@ from durable_adk.model.redaction import redacted
 from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest, frontier_id
 
 __all__ = ["Deciding", "Undecided"]
+
+_log = logging.getLogger("durable_adk.engine")
 
 BY_RECONCILE = "reconcile"
 """Who gave an answer that the callback of a call gave."""
@@ -75,6 +79,7 @@ class Deciding:
         check: Raises why the attempt is over, if it is.
         may_start: Whether a body may start now.
         before_commit: Called before the lease is given up by a commit.
+        is_last: If this attempt fails, so does the execution: a callback that fails does not know.
         redact: Names of arguments whose values a person is not shown.
     """
 
@@ -90,6 +95,7 @@ class Deciding:
         check: Callable[[], None],
         may_start: Callable[[], bool],
         before_commit: Callable[[], None],
+        is_last: bool,
         redact: Set[str] = frozenset(),
     ) -> None:
         self._past = past
@@ -101,6 +107,7 @@ class Deciding:
         self._check = check
         self._may_start = may_start
         self._before_commit = before_commit
+        self._is_last = is_last
         self._redact = redact
         self._asking: asyncio.Future[Any] | None = None
 
@@ -158,16 +165,34 @@ class Deciding:
         self._check()
         if not self._may_start():
             raise too_late(self._past.execution.execution_id)
-        await self._reach(doubt, ran=False)
-        value = await self._awaited(ask(doubt.told))
-        await self._reach(doubt, ran=True)
-        self._check()
-        if value is None:
+        try:
+            await self._reach(doubt, ran=False)
+            value = await self._awaited(ask(doubt.told))
+            await self._reach(doubt, ran=True)
+            self._check()
+            return doubt if value is None else self._taken(doubt, value)
+        except Exception:  # whatever user code raises
+            self._check()
+            if not self._is_last:
+                raise
+            _log.warning(
+                "reconcile of %s failed in the last attempt: it counts as not known",
+                doubt.verdict.name,
+                extra={"execution_id": self._past.execution.execution_id},
+                exc_info=True,
+            )
             return doubt
+
+    def _taken(self, doubt: _Open, value: object) -> _Open:
+        """Raises: InvalidAnswer: the callback gave none."""
         wait = activity_id(self._past.execution.execution_id, _position_of(doubt.verdict).digest)
         answer = stored_answer(wait, value, by=BY_RECONCILE, at=self._clock.estimate())
         if problem := problem_with_settlement(codec.decode(answer.value)):
-            raise refused_answer(wait, f"reconcile of {doubt.verdict.name}: {problem}")
+            raise InvalidAnswer(
+                f"what reconcile of {doubt.verdict.name} returned",
+                {wait: problem},
+                "Let the callback return one of the two, or None where it does not know.",
+            )
         return dataclasses.replace(doubt, answer=answer)
 
     async def _reach(self, doubt: _Open, *, ran: bool) -> None:

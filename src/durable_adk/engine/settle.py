@@ -216,6 +216,7 @@ class _Run:
             check=self._check,
             may_start=lambda: self.permit.may_start(),
             before_commit=self.settlement.before_commit,
+            is_last=self._past.execution.failures + 1 >= self._settings.max_attempts,
             redact=self._settings.redact,
         )
 
