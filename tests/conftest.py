@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -32,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[mongo.RUN_VARIABLE] = f"tests-{os.getpid()}"
         mongo.stop_abandoned()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection has to look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -8,6 +8,9 @@ import os
 import sys
 from pathlib import Path
 
+if __name__ == "__main__" and Path(sys.argv[2]).exists():
+    sys.exit("the desk is closed")  # before the import, which takes a second
+
 from mcp.server import MCPServer
 
 server = MCPServer("desk")
@@ -44,6 +47,4 @@ def lose(thing: str) -> str:
 
 
 if __name__ == "__main__":
-    if Path(sys.argv[2]).exists():
-        sys.exit("the desk is closed")
     server.run("stdio")
