@@ -45,10 +45,11 @@ checks_and_rest() {
 # everything: the checks and every test, in three processes at once, each with servers of its own.
 # Two of them keep two cores busy; the third has what waits for elections and leases, and as much
 # else as lets all end together. A new folder is in the third until it is moved.
-# Seconds of processor, with mongod's, on a busy machine (a quiet one needs three quarters): cases
-# 275, shapes 155, conformance 95, faults 95, sessions 80, checks 50, generated 40, protocol 40,
-# unit 35, samples 35, failover 34, adk_bugs 30, app 28, races 25, replay 20, servers 16, soak 12,
-# adapter 10. Of their time, failover waits 55 seconds, soak 25, conformance 18, servers 15.
+# Seconds of processor, mongod's too, measured on a machine that had four times as much to do as it
+# has cores (a quiet one needs less): cases 285, shapes 155, conformance 103, unit 54, generated 42,
+# protocol 41, failover 34, app 30, races 26, replay 22, servers 16, soak 12. Of one quiet core,
+# measured before: faults 90, sessions 60, checks 40, samples 32, adk_bugs 25, adapter 7.
+# Where they wait most: failover 55 seconds, soak 25, conformance 18, servers 15.
 everything() {
     local first=() second=() third=() folder group failed=0 logs="$STATE/tests"
     GROUPS_BESIDE=()
