@@ -32,9 +32,9 @@ Settings, with their defaults; "-" is none:
     replay.input_mismatch.tool     error        error only: other arguments.
     replay.input_mismatch.wait     error        error only: another question.
     session.max_turns              -            How many finished turns an attempt loads.
-    redact                         -            Names of fields whose values people are not shown,
-                                                wherever one is in what a wait, an error or a log
-                                                line shows. What is recorded keeps them: encrypt.
+    redact                         -            Names of fields whose values people are not shown in
+                                                waits and in texts about changed code. Records and
+                                                events keep them: encrypt.
     payload.compress_above         2KB          Larger payloads are compressed (characters); never.
     payload.spill_above            1MB          Larger payloads are stored in chunks; 1KB to 8MB.
     payload.max                    64MB         Larger values are refused; 1KB to 1024MB, or never.

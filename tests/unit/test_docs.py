@@ -24,7 +24,7 @@ from tests.support.run_blocks import Block, blocks_of
 PAGES = [ROOT / "README.md", *sorted((ROOT / "src").rglob("README.md"))]
 # A settings block says which file it shows in its first line.
 SETTINGS_MARK = "# agent.yaml"
-README_PROSE_LINES = 150
+README_PROSE_LINES = 170
 PAGE_LINES = 100
 # Programs that a reader has, whether or not the machine that runs the tests does.
 COMMON_PROGRAMS = {"cd", "docker", "export", "git", "pip", "python", "uv"}
