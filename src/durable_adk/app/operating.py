@@ -24,13 +24,14 @@ class Operating(Building):
 
     @property
     def executions(self) -> Executions:
-        """The executions of this App: get, outcome, list, activities, events, replay, replay_all."""
+        """The executions of this App: get, outcome, list, activities, events, replay,
+        replay_all."""
         return Executions(self._lifecycle)
 
     @property
     def sessions(self) -> Sessions:
-        """The conversations of this App: create, get, list, events, turns, tree, fork, prune, delete,
-        delete_user, export, import_, import_from."""
+        """The conversations of this App: create, get, list, events, turns, tree, fork, prune,
+        delete, delete_user, export, import_, import_from."""
         return Sessions(self._lifecycle)
 
     @property
