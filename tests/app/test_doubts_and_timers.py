@@ -100,6 +100,18 @@ async def test_a_step_in_which_a_doubt_was_settled_still_fits_its_history(desk: 
             assert out.status == status
 
 
+@pytest.mark.parametrize("how", ["cancel", "give_up"])
+async def test_what_was_ended_after_a_doubt_was_settled_still_fits_its_history(
+    desk: Desk, how: str
+) -> None:
+    app, asked = await in_doubt_after_a_nap(desk)
+    await app.resume("e", {asked.waits[0].id: done({"charged": 5})})
+    await getattr(app, how)("e")
+    found = await app.executions.replay("e")
+    assert found.ok, found.difference or found.error
+    assert found.matched == found.recorded
+
+
 async def test_a_body_that_runs_out_of_time_beside_a_sleep_is_asked_about(desk: Desk) -> None:
     begun: list[int] = []
 

@@ -271,7 +271,8 @@ async def _loaded(store: Store, execution: Execution) -> _Past:
             last = steps[-2]  # nobody had answered: it is not known what it had asked
         named, open_step = frozenset(last.records), last.step
         steps = tuple(step for step in steps if step.step < open_step)
-        records = [r for r in records if r.step < open_step or r.slot in named]
+        # What has no place in the log says which tries are settled.
+        records = [r for r in records if r.step < open_step or r.slot in named or not r.seq]
     elif execution.status is Status.COMPLETED:
         open_step = execution.step + 1
     return _Past(
