@@ -329,6 +329,32 @@ async def test_the_map_is_checked_as_any_other(desk: Desk) -> None:
     assert (out.status, desk.paid) == ("completed", desk.paid[:1])
 
 
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_what_did_not_happen_is_not_tried_again_with_other_arguments(
+    desk: Desk, mode: str
+) -> None:
+    def root(cents: int) -> LlmAgent:
+        def change(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+            args["cents"] = cents
+
+        script, tools = (calls(("charge", {})), says("done")), [charging(desk)]
+        return talker(*script, tools=tools, before_tool_callback=change)
+
+    await desk.die(root(5), "ran tool:charge", mode=mode)
+    app, changed = desk.app(root(5), mode=mode), desk.app(root(6), mode=mode)
+    ((wait,),) = [out.waits for out in await app.recover()]
+    for answered in (False, True):
+        if answered:
+            await app.answer(wait.id, NOT_DONE)
+        assert (await app.executions.replay("e")).ok
+        assert "with another input" in (await changed.executions.replay("e")).difference.recorded
+    out = await changed.resume("e")
+    assert (out.status, out.error and out.error.type) == ("stuck", "ReplayMismatch"), desk.paid
+    await app.retry("e")
+    (out,) = await app.recover()
+    assert (out.status, [cents for _id, cents in desk.paid]) == ("completed", [5, 5])
+
+
 @pytest.mark.parametrize("policy", ["ask", "fail"])
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_what_ends_before_anybody_looked_still_says_what_is_in_doubt(

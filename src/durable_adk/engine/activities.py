@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from durable_adk.engine.settled import settled_slots
@@ -63,12 +63,14 @@ class StepRecords:
         *,
         document: StepDocument | None = None,
         tries: Counter[str] | None = None,
+        entered: Mapping[str, Record] | None = None,
     ) -> None:
         self.step = step
         self.committed = document is not None
         self.abandoned = frozenset(document.abandoned) if document else frozenset()
         self.shared: Record | None = None
         self._tries = tries if tries is not None else Counter[str]()
+        self._before = entered or {}
         self._by_digest: dict[str, Entry] = {}
         self._intents: dict[str, Record] = {}
         self._places: set[tuple[str, int, Kind | None]] = set()
@@ -162,6 +164,10 @@ class StepRecords:
 
     def intent_of(self, verdict: Record) -> Record | None:
         return self._intents.get(verdict.digest)
+
+    def entered(self, digest: str) -> Record | None:
+        """The last intent at a position, of whatever try: what its body was entered with."""
+        return self._intents.get(digest) or self._before.get(digest)
 
     @property
     def next_frontier(self) -> int:
@@ -346,4 +352,5 @@ class Recorded:
             step,
             [r for r in records if r.attempt_try == 1 + tries[r.digest]],
             tries=tries,
+            entered={r.digest: r for r in records if r.is_intent},
         )

@@ -277,6 +277,7 @@ class Attempt(Sleeping):
 
     async def _clear(self, ticket: Dispatched) -> Replayed | None:
         """Do what comes before every body but a model's: barrier, then intent."""
+        await self._check_entered(ticket.call, ticket.digest)
         if self._log.is_behind:
             await self._durable()
         if ticket.call.policy is UnknownOutcome.RERUN:
@@ -292,6 +293,14 @@ class Attempt(Sleeping):
             await self.halt(Undecided(found))
         self._entered.pop(ticket.digest, None)
         return Replayed(found)
+
+    async def _check_entered(self, call: Call, digest: str) -> None:
+        """Refuse to try a call again, which did not happen, with other arguments: it is the same
+        call, under the same idempotency key."""
+        before = self.records.entered(digest)
+        found = None if before is None else mismatch.between(call, before)
+        if found is not None:
+            await self.halt(found)
 
     def _asks_below(self, position: Position) -> bool:
         """Whether a body that asked, or something it ran, was interrupted by a wait: it left no

@@ -164,11 +164,14 @@ class CheckingAttempt(ClosingAttempt):
         return None
 
     async def _replay(self, call: Call, entry: Entry) -> Replayed:
-        if entry.record.status is not RecordStatus.IN_DOUBT:
+        if entry.record.status is RecordStatus.IN_DOUBT:
+            await self._check_entered(call, entry.record.digest)
+        else:
             self.matched.add((self.step, entry.record.digest))
         return await super()._replay(call, entry)
 
     async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
+        await self._check_entered(call, digest)
         if not self._ran_others(call.position):
             await self._not_recorded(call)
         return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
