@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.shapes.shape import Shape
@@ -35,6 +35,7 @@ def differences(
         found.append(f"state {life.state}, not {undisturbed.state}")
     if life.forks != undisturbed.forks:
         found.append(f"forks {life.forks}, not {undisturbed.forks}")
+    found += _asked_otherwise(case, undisturbed, life)
     ours, theirs = by_place(life.events), by_place(undisturbed.events)
     for place in sorted(set(ours) | set(theirs), key=str):
         if ours.get(place) != theirs.get(place):
@@ -55,6 +56,23 @@ def differences(
     if sum(again.values()) > kills * case.in_flight or too_often:
         found.append(f"ran again: {dict(again)} (killed {cut})")
     return found
+
+
+def _asked_otherwise(case: Case, undisturbed: Life, life: Life) -> Iterator[str]:
+    """People answer the same, and of a call in doubt once for each death, if at all."""
+    theirs, ours = (
+        sorted(wait for wait in one.asked if wait[0] != "in_doubt") for one in (undisturbed, life)
+    )
+    if ours != theirs:
+        yield f"asked {ours}, not {theirs}"
+    doubts = in_doubt(life)
+    if len(doubts) > max(1, life.died) * (case.settle is not None) or in_doubt(undisturbed):
+        yield f"in doubt after {life.died} deaths: {doubts}"
+
+
+def in_doubt(life: Life) -> list[str]:
+    """The calls that somebody was asked about."""
+    return [call for kind, _id, call in life.asked if kind == "in_doubt"]
 
 
 def after_a_kill(shape: Shape, undisturbed: Life, life: Life, cut: str) -> list[str]:

@@ -7,6 +7,7 @@ writes each effect to the ledger. A clock that must pass is moved by the driver 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,6 +112,70 @@ def pays_once(ledger: Ledger) -> Workflow:
     return Workflow(name="flow", edges=[(START, payer), (payer, end_of(ledger))])
 
 
+# ---------------------------------------------------------------- calls in doubt
+
+
+def look_up(ledger: Ledger, name: str, result: Any) -> dict[str, Any]:
+    """What is true of a call that runs once."""
+    if any(row[:2] == ("once", name) for row in ledger.rows()):
+        return {"outcome": "done", "result": result}
+    return {"outcome": "not_done"}
+
+
+RESULTS = {"charge": {"charged": 5}, "refund": {"refunded": 2}, "ship": "shipped"}
+
+
+def look_wait_up(ledger: Ledger, wait: Mapping[str, Any]) -> Any:
+    name = wait["tool_call"]["name"]
+    return look_up(ledger, name, RESULTS[name])
+
+
+def in_doubt(ledger: Ledger, *, reconcile: bool = False) -> Workflow:
+    """Two tools, one of them confirmed, and a node: each is asked about when it is in doubt.
+
+    Args:
+        reconcile: A callback knows of two of them; of ``refund`` it does not.
+    """
+    tools = Tools(ledger)
+
+    def known(doubt: Any) -> Any:
+        ledger.add("reconcile", doubt.name)
+        return None if doubt.name == "refund" else look_up(ledger, doubt.name, RESULTS[doubt.name])
+
+    ask = durable_tool(on_unknown_outcome="ask", reconcile=known if reconcile else None)
+
+    @ask
+    def charge(cents: int) -> dict[str, Any]:
+        """Charge a card."""
+        ledger.add("once", "charge", cents)
+        return {"charged": cents}
+
+    @ask
+    def refund(cents: int) -> dict[str, Any]:
+        """Refund."""
+        ledger.add("once", "refund", cents)
+        return {"refunded": cents}
+
+    @ask
+    def ship(node_input: Any) -> str:
+        ledger.add("once", "ship")
+        return "shipped"
+
+    payer = agent(
+        ledger,
+        "payer",
+        calls(("look", {"q": "card"})),
+        calls(("charge", {"cents": 5})),
+        calls(("refund", {"cents": 2})),
+        says("settled"),
+        tools=[tools.look, charge, FunctionTool(refund, require_confirmation=True)],
+    )
+    shipped = FunctionNode(func=ship, name="ship")
+    return Workflow(
+        name="flow", edges=[(START, payer), (payer, shipped), (shipped, end_of(ledger))]
+    )
+
+
 # ---------------------------------------------------------------- forks
 
 
@@ -150,6 +215,7 @@ class Scenario:
         case: A ``Shape`` may say more about what repeats.
         once: Its ledger rows that begin with "once" are effects of tools that must not run twice:
             an execution may end with ``OutcomeUnknown`` instead.
+        asked: Which of them somebody is asked about when it is in doubt.
         told: The words told to listeners before and after the first frontier.
         tries: A fault in a body counts as one of the tries of ADK's ``retry_config``, or is handled
             by the program: what follows is another, right, run.
@@ -157,6 +223,7 @@ class Scenario:
 
     case: Case
     once: bool = False
+    asked: frozenset[str] = frozenset()
     told: tuple[tuple[str, ...], ...] = ()
     tries: bool = False
 
@@ -189,6 +256,16 @@ SCENARIOS: dict[str, Scenario] = {
         told=(FIRST, SECOND),
     ),
     "tools that must not run twice": Scenario(case=Case(build=pays_once), once=True),
+    "calls in doubt that a person is asked about": Scenario(
+        case=Case(build=in_doubt, settle=look_wait_up), asked=frozenset(RESULTS)
+    ),
+    "calls in doubt that a callback settles": Scenario(
+        case=Case(
+            build=functools.partial(in_doubt, reconcile=True),
+            settle=look_wait_up,
+            reentered=(("reconcile",),),
+        ),
+        asked=frozenset({"refund"}),
+    ),
     "forks": Scenario(case=FORKED),
 }
-"""Timers (``durable_adk.sleep``, expiry) and ``ask`` tools join here when they exist."""

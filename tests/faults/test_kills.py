@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.faults import totals
-from tests.faults.differences import after_a_kill, differences
+from tests.faults.differences import after_a_kill, differences, in_doubt
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.shapes.shape import Shape
 from tests.support.acts import in_a_plan
@@ -35,8 +35,8 @@ SLICE = {"kill": 2, "raise": 1, "lose": 1, "twice": 0}
 """In the slice: of each kind, in each replay mode of each scenario."""
 WIDER = {"two confirmations and a question", "ten tools"}
 TWICE = 8
-"""Double kills of each scenario and mode in the whole matrix; one of each in ``WIDER`` in the
-slice."""
+"""Double kills of each scenario and mode in the whole matrix; one in the slice of those that are
+wider or have calls in doubt."""
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ class Drawn:
 
     def twice(self, life: Life, name: str, mode: str) -> list[tuple[tuple[int, Point], int]]:
         """Kills, and at the how-manyeth point of the recovery the next one."""
-        wanted = TWICE if self.whole else int(name in WIDER)
+        wanted = TWICE if self.whole else int(name in WIDER or bool(SCENARIOS[name].asked))
         draw = random.Random(f"{self.seed} {name} {mode} twice")
         kills = self.some(points(life), wanted, f"{name} {mode} first of two")
         return [(kill, draw.randint(1, 12)) for kill in kills]
@@ -115,11 +115,12 @@ def changed(scenario: Scenario, undisturbed: Life, life: Life, fault: Fault) -> 
     if fault.what in ("lose", "none") and (life.attempts != undisturbed.attempts or again):
         found.append(f"{life.attempts} attempts, ran again: {again}")
     found += list(_told_twice(scenario, life, interrupted=fault.what not in ("lose", "none")))
+    found += _asked_wrongly(scenario, life, fault)
     twice = [row for row, n in life.ledger.items() if row[0] == "once" and n > 1]
     if twice:
         found.append(f"ran twice: {twice}")
-    if scenario.once and life.status[-1] == "failed":
-        return [*found, *_not_settled(undisturbed, life, fault)]
+    if (scenario.once or scenario.asked) and life.status[-1] == "failed":
+        return [*found, *_not_settled(scenario, undisturbed, life, fault)]
     if scenario.tries and fault.what == "raise" and not fault.point.startswith(("before", "after")):
         undisturbed = dataclasses.replace(undisturbed, events=life.events, ledger=life.ledger)
     case = scenario.case
@@ -132,18 +133,38 @@ def _reentered(scenario: Scenario, row: tuple[Any, ...]) -> bool:
     return bool({row[:1], row[:2]} & set(scenario.case.reentered))
 
 
-def _not_settled(undisturbed: Life, life: Life, fault: Fault) -> Iterator[str]:
+def _not_settled(
+    scenario: Scenario, undisturbed: Life, life: Life, fault: Fault
+) -> Iterator[str]:
     """An execution that failed because a tool must not run twice: as promised?"""
     error = (life.error or {}).get("type")
     at_body = fault.point.startswith(("in tool:", "ran tool:"))
     its_own = fault.what == "raise" and at_body  # a failure of such a tool is its outcome
-    if error != "OutcomeUnknown" and not (its_own and error == "RuntimeError"):
+    unknown = error == "OutcomeUnknown" and scenario.once
+    if not unknown and not (its_own and error == "RuntimeError"):
         yield f"failed with {life.error}"
     if not (at_body or "intent" in fault.point or "outcomes" in fault.point):
         yield f"failed with {error} although no body was in doubt"
     more = {row for row in life.ledger - undisturbed.ledger if row[0] == "once"}
     if more:
         yield f"ran again: {more}"
+
+
+def _asked_wrongly(scenario: Scenario, life: Life, fault: Fault) -> Iterator[str]:
+    """In-doubt waits of other calls than those that may be, or none where there must be one."""
+    doubts = set(in_doubt(life))
+    if not doubts <= scenario.asked:
+        yield f"asked about {doubts - scenario.asked}"
+    when, _, body = fault.point.partition(" ")
+    if when in ("in", "ran"):
+        struck = {body.partition(":")[2]} & scenario.asked
+        must = struck if fault.what == "kill" and life.struck else set()
+        may = must if life.died < 2 else scenario.asked  # another one may be in doubt then
+        if not must <= doubts <= may:
+            yield f"asked about {doubts}, not {must}"
+    elif doubts and not any(word in fault.point for word in ("intent", "outcomes")):
+        if life.died < 2:
+            yield f"asked about {doubts} although no body was in doubt"
 
 
 def _told_twice(scenario: Scenario, life: Life, *, interrupted: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.soak.programs import POLICY_OF
 
 ALONE = ("pay", "pay_confirmed", "wire")
-LATER = "later"
+LATER = ("later", "later", "urgent")
 """ADK calls the model again beside what is answered later: alone, so that it waits."""
 
 
@@ -84,5 +84,5 @@ def _op(draw: random.Random) -> Sequence[str]:
 
 def _beside(draw: random.Random) -> Sequence[str]:
     if draw.random() < 0.15:
-        return [LATER]
-    return draw.choices(("look", "note", "look_confirmed"), (4, 2, 1), k=draw.choice((1, 1, 2, 3)))
+        return [draw.choice(LATER)]
+    return draw.choices(("look", "note", "look_confirmed", "nap"), (8, 4, 2, 1), k=draw.choice((1, 1, 2, 3)))

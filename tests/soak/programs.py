@@ -5,7 +5,8 @@ process died in it: results, ids and state follow from it alone. Every body writ
 when it is entered, so what really ran is known from outside.
 
 ``desk``    an LlmAgent: ``{"x": execution id, "ops": [[tool, ...], ...]}``, one list of tools for
-            each model call; tools of all policies, confirmed ones, and one that is answered later.
+            each model call; tools of all policies, confirmed ones, one that sleeps, one that is
+            answered later, and one that nobody answers until it expires.
 ``flow``    a Workflow with four branches that run at once: two agents with such ``ops`` (``a``,
             ``b``), a node that asks a person if ``ask``, a node without output; then a join, a
             node that records a step, and a third agent (``tail``).
@@ -32,7 +33,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 
-from durable_adk import ConfigError, current_activity_id, durable_tool, step
+from durable_adk import ConfigError, current_activity_id, durable_tool, sleep, step
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from tests.support.lives import DIED, Ledger
 
@@ -55,6 +56,8 @@ POLICY_OF = {
     "pay": ONCE,
     "pay_confirmed": ONCE,
     "later": RERUN,
+    "urgent": RERUN,
+    "nap": RERUN,
     **({"wire": ASK} if is_built(ASK) else {}),
 }
 """Each tool of an agent, with what to do when nobody knows whether it ran."""
@@ -87,9 +90,14 @@ class Bodies:
         self.ledger.add(*row)
 
 
+NAP_S, URGENT_S = 1.5, 2.0
+
+
 def answer_to(wait: Mapping[str, Any]) -> Any:
-    """What a person says; it follows from what was asked."""
+    """What a person says; it follows from what was asked. None: nobody answers in time."""
     call = wait.get("tool_call") or {}
+    if wait["kind"] == "timer" or call.get("name") == "urgent":
+        return None
     key = (call.get("args") or {}).get("key") or wait.get("message") or ""
     if wait["kind"] == "adk_request_confirmation":
         return {"confirmed": _draw(key) % 4 != 0}
@@ -134,14 +142,27 @@ def _tools(bodies: Bodies) -> dict[str, Any]:
         """Ask a person."""
         await bodies.enter(key, RERUN)
 
+    async def urgent(key: str) -> None:
+        """Ask a person, who never has the time."""
+        await bodies.enter(key, RERUN)
+
+    async def nap(key: str) -> dict[str, Any]:
+        """Sleep, then look something up."""
+        await sleep(NAP_S)
+        await bodies.enter(key, RERUN)
+        return {"slept": key}
+
     async def wire(key: str) -> dict[str, Any]:
         """Wire money; a person says whether it went, if nobody knows."""
         await bodies.enter(key, ASK)
         return {"wired": key}
 
     once = durable_tool(on_unknown_outcome=ONCE)  # type: ignore[call-overload]
+    expires = durable_tool(expires_after=URGENT_S, on_expiry={"answer to": "nobody"})
     made = {
         "look": look,
+        "nap": nap,
+        "urgent": LongRunningFunctionTool(expires(urgent)),
         "note": note,
         "look_confirmed": FunctionTool(look_confirmed, require_confirmation=True),
         "pay": once(pay),

@@ -284,6 +284,8 @@ CLIENT_FIGURES = (
     "duplicate answers",
     "contradictions refused",
     "doubts settled",
+    "sleeps",
+    "expiries",
     "errors that a retry solved",
 )
 

@@ -75,9 +75,16 @@ class Undisturbed(Talk):
             message=turn.message,
             execution_id=execution_id,
         )
+        answered: set[str] = set()
         while out.status not in FINAL:
-            answers = {wait.id: answer_to(wait.to_dict()) for wait in out.waits}
-            out = await self.app.resume(execution_id, answers)
+            for wait in out.waits:
+                value = answer_to(wait.to_dict())
+                if value is not None and wait.id not in answered:
+                    answered.add(wait.id)
+                    await self.app.answer(wait.id, value)
+            if not await self.app.recover():  # also what has slept, or expired
+                await asyncio.sleep(LOOK_EVERY_S)
+            out = await self.app.executions.outcome(execution_id)
 
 
 class Client(Talk):
@@ -122,7 +129,10 @@ class Client(Talk):
         for wait in page.items:
             if wait.id not in self._answered:
                 self._answered.add(wait.id)
-                answers.create_task(self._answer(wait))
+                if wait.kind == "in_doubt" or answer_to(wait.to_dict()) is not None:
+                    answers.create_task(self._answer(wait))
+                else:
+                    self.figures["sleeps" if wait.kind == "timer" else "expiries"] += 1
 
     async def _answer(self, wait: Any) -> None:
         draw = self._draw

@@ -97,6 +97,7 @@ class Case:
         build: Makes the root anew over a ledger.
         messages: One turn each, in one session.
         answer: The value for a wait (its ``to_dict()``); None leaves it open until it expires.
+        settle: What somebody says of a call in doubt who looked into the ledger.
         in_flight: How many bodies may be cut off by one kill: a tool's outcome may be on its
             way while the next model call runs; more in parallel.
         reentered: Ledger rows (by first fields) of hooks and orchestrators, which may repeat.
@@ -110,6 +111,7 @@ class Case:
     build: Callable[[Ledger], Any]
     messages: Sequence[str] = ("go",)
     answer: Callable[[Mapping[str, Any]], Any] | None = None
+    settle: Callable[[Ledger, Mapping[str, Any]], Any] | None = None
     in_flight: int = 2
     reentered: tuple[tuple[Any, ...], ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Life:
 
     Attributes:
         reached: The points of each attempt.
+        asked: Kind, id and call of each wait that somebody answered, once.
         forks: Of each fork: events, state and output, its own ids named by their order.
         struck: Whether the fault happened; ``died`` counts the processes that did.
         told: What listeners were told, in order: ("token", text) and ("goes on",) where the next
@@ -142,6 +145,7 @@ class Life:
     reached: list[list[str]] = field(default_factory=list)
     waits: list[list[str]] = field(default_factory=list)
     wait_ids: list[str] = field(default_factory=list)
+    asked: list[list[str]] = field(default_factory=list)
     forks: list[dict[str, Any]] = field(default_factory=list)
     told: list[tuple[Any, ...]] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -296,7 +300,8 @@ class World:
             sigkill_of: The case's name in the catalogue: the attempt that is killed is a fresh
                 interpreter, and dies of SIGKILL.
             fault: The same as ``kill``, with another fault.
-            again: The first recovery is killed too: at the how-manyeth point that it reaches.
+            again: A second process dies: at the how-manyeth point that is reached after the first
+                death, in the recovery or in what follows it.
         """
         warm()
         handle, name = tempfile.mkstemp(dir=self.folder)
@@ -390,30 +395,44 @@ class _Living:
             if status == "suspended":
                 self.life.waits.append([wait["kind"] for wait in found["waits"]])
                 self.life.wait_ids += [wait["id"] for wait in found["waits"]]
-                given = {
-                    wait["id"]: None if wait["kind"] == "timer" else give(wait)
-                    for wait in found["waits"]
-                }
+                given = {wait["id"]: self.told(wait, give) for wait in found["waits"]}
                 answers = {wait: value for wait, value in given.items() if value is not None}
                 if answers:
-                    found = self.attempt(replace(begin, what="resume", answers=answers))
+                    found = self.following(replace(begin, what="resume", answers=answers))
                 else:  # timers, and what nobody answers: both are over by themselves
                     self.late_ms += LEASE_PASSED_MS
-                    found = self.attempt(replace(begin, what="recover"))
+                    found = self.following(replace(begin, what="recover"))
             elif status in ("completed", "failed", "cancelled", "stuck"):
                 self.life.status.append(status)
                 self.life.error = found.get("error")
                 return
             else:  # the process died, or failed: whoever comes next recovers, then looks
                 self.late_ms += LEASE_PASSED_MS * (status == "queued")
-                found = self.recovery(replace(begin, what="recover"))
+                found = self.following(replace(begin, what="recover"), dies=False)
         raise AssertionError(f"no end after {ATTEMPTS_AT_MOST} attempts: {found}")
 
-    def recovery(self, act: Act) -> dict[str, Any]:
-        at = None
-        if self.again is not None and self.life.died == 1:
-            at, self.again = (ANY, self.again), None
-        return self.attempt(act, dies=False, at=at)
+    def told(self, wait: Mapping[str, Any], give: Callable[[Mapping[str, Any]], Any]) -> Any:
+        """The answer to a wait; None where nobody gives one."""
+        if wait["kind"] == "timer":
+            return None
+        if wait["kind"] == "in_doubt" and self.case.settle is not None:
+            value = self.case.settle(Ledger(self.ledger), wait)
+        else:
+            value = give(wait)
+        call = wait.get("tool_call") or {}
+        asked = [wait["kind"], wait["id"], call.get("name") or ""]
+        if value is not None and asked not in self.life.asked:
+            self.life.asked.append(asked)
+        return value
+
+    def following(self, act: Act, *, dies: bool = True) -> dict[str, Any]:
+        """An attempt that may be the one that dies again."""
+        if self.again is None or self.life.died != 1:
+            return self.attempt(act, dies=dies)
+        found = self.attempt(act, dies=dies, at=(ANY, self.again))
+        left = self.again - len(found.get("reached", ()))
+        self.again = left if found and left > 0 else None
+        return found
 
     def attempt(self, act: Act, *, dies: bool = True, at: Point | None = None) -> dict[str, Any]:
         """One process's work; {} if it died where it was to die, or was stopped."""

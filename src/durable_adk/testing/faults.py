@@ -17,7 +17,8 @@ from durable_adk.model.store_results import Write
 DIED = 9
 """Exit code of a process that a plan ended."""
 
-_BODIES = (*(kind.value for kind in (Kind.MODEL, Kind.TOOL, Kind.NODE, Kind.STEP)), "reconcile")
+_KINDS = (Kind.MODEL, Kind.TOOL, Kind.NODE, Kind.STEP, Kind.TIMER)
+_BODIES = (*(kind.value for kind in _KINDS), "reconcile")
 _LOOK_S = 0.002
 
 
@@ -73,7 +74,7 @@ class FaultPlan:
 
     A point is text: ``before frontier`` and ``after frontier`` around a write (by the name of
     its ``Write``, in lower case), ``in tool:pay`` and ``ran tool:pay`` around a body (``model``,
-    ``tool``, ``node`` or ``step``, and its name). Several faults at one reach strike in the
+    ``tool``, ``node`` or ``step``, and its name; ``reconcile`` and a tool's name; ``timer:sleep``). Several faults at one reach strike in the
     order in which they were planned, those that hold it first. What could never strike is a
     ``ConfigError``: a text of no such form, a reach that is no number from 1, a fault after one
     that ends the reach.
