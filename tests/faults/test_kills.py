@@ -133,9 +133,7 @@ def _reentered(scenario: Scenario, row: tuple[Any, ...]) -> bool:
     return bool({row[:1], row[:2]} & set(scenario.case.reentered))
 
 
-def _not_settled(
-    scenario: Scenario, undisturbed: Life, life: Life, fault: Fault
-) -> Iterator[str]:
+def _not_settled(scenario: Scenario, undisturbed: Life, life: Life, fault: Fault) -> Iterator[str]:
     """An execution that failed because a tool must not run twice: as promised?"""
     error = (life.error or {}).get("type")
     at_body = fault.point.startswith(("in tool:", "ran tool:"))

@@ -85,4 +85,6 @@ def _op(draw: random.Random) -> Sequence[str]:
 def _beside(draw: random.Random) -> Sequence[str]:
     if draw.random() < 0.15:
         return [draw.choice(LATER)]
-    return draw.choices(("look", "note", "look_confirmed", "nap"), (8, 4, 2, 1), k=draw.choice((1, 1, 2, 3)))
+    return draw.choices(
+        ("look", "note", "look_confirmed", "nap"), (8, 4, 2, 1), k=draw.choice((1, 1, 2, 3))
+    )
