@@ -136,7 +136,7 @@ def _reentered(scenario: Scenario, row: tuple[Any, ...]) -> bool:
 def _not_settled(scenario: Scenario, undisturbed: Life, life: Life, fault: Fault) -> Iterator[str]:
     """An execution that failed because a tool must not run twice: as promised?"""
     error = (life.error or {}).get("type")
-    at_body = fault.point.startswith(("in tool:", "ran tool:"))
+    at_body = fault.point.startswith(("in tool:", "ran tool:", "in node:", "ran node:"))
     its_own = fault.what == "raise" and at_body  # a failure of such a tool is its outcome
     unknown = error == "OutcomeUnknown" and scenario.once
     if not unknown and not (its_own and error == "RuntimeError"):
@@ -160,9 +160,11 @@ def _asked_wrongly(scenario: Scenario, life: Life, fault: Fault) -> Iterator[str
         may = must if life.died < 2 else scenario.asked  # another one may be in doubt then
         if not must <= doubts <= may:
             yield f"asked about {doubts}, not {must}"
-    elif doubts and not any(word in fault.point for word in ("intent", "outcomes")):
-        if life.died < 2:
-            yield f"asked about {doubts} although no body was in doubt"
+        return
+    at_writes = "intent" in fault.point or "outcomes" in fault.point
+    may_be = at_writes and fault.what in ("kill", "raise")
+    if doubts and life.died < 2 and not may_be:
+        yield f"asked about {doubts} although no body was in doubt"
 
 
 def _told_twice(scenario: Scenario, life: Life, *, interrupted: bool) -> Iterator[str]:
@@ -319,6 +321,26 @@ def test_the_comparison_sees_what_a_lost_reply_and_a_listener_must_not_see() -> 
     charged = SCENARIOS["tools that must not run twice"]
     twice = dataclasses.replace(once, ledger=collections.Counter({("once", "charge", 5): 2}))
     assert changed(charged, once, twice, Fault(what="kill", point="ran tool:charge"))
+
+
+def test_the_comparison_sees_who_was_asked() -> None:
+    killed = Fault(what="kill", point="in tool:charge")
+    scenario = SCENARIOS["calls in doubt that a person is asked about"]
+    question, doubt = ["adk_request_input", "q", ""], ["in_doubt", "d", "charge"]
+    once = Life(status=["completed"], asked=[question])
+    asked = dataclasses.replace(once, asked=[question, doubt], died=1, struck=True)
+    assert not changed(scenario, once, asked, killed)
+    for wrong in (
+        dataclasses.replace(asked, asked=[question]),
+        dataclasses.replace(asked, asked=[doubt]),
+        dataclasses.replace(asked, asked=[question, doubt, ["in_doubt", "e", "charge"]]),
+        dataclasses.replace(asked, asked=[question, ["in_doubt", "d", "look"]]),
+        dataclasses.replace(asked, asked=[["adk_request_input", "other", ""], doubt]),
+    ):
+        assert changed(scenario, once, wrong, killed), wrong.asked
+    assert changed(scenario, once, asked, Fault(what="kill", point="after begin"))
+    assert changed(scenario, once, asked, Fault(what="lose", point="after outcomes"))
+    assert changed(SCENARIOS["nested workflow"], once, asked, killed)
 
 
 def test_the_last_line_sums_all_results_and_fails_on_a_mismatch(

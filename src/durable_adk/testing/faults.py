@@ -74,10 +74,10 @@ class FaultPlan:
 
     A point is text: ``before frontier`` and ``after frontier`` around a write (by the name of
     its ``Write``, in lower case), ``in tool:pay`` and ``ran tool:pay`` around a body (``model``,
-    ``tool``, ``node`` or ``step``, and its name; ``reconcile`` and a tool's name; ``timer:sleep``). Several faults at one reach strike in the
-    order in which they were planned, those that hold it first. What could never strike is a
-    ``ConfigError``: a text of no such form, a reach that is no number from 1, a fault after one
-    that ends the reach.
+    ``tool``, ``node``, ``step`` or ``reconcile``, and its name; ``timer:sleep``). Several faults
+    at one reach strike in the order in which they were planned, those that hold it first. What
+    could never strike is a ``ConfigError``: a text of no such form, a reach that is no number from
+    1, a fault after one that ends the reach.
 
     Attributes:
         reached: Every point reached so far, in order. Renewals are left out: they come by the
