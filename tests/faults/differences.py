@@ -60,14 +60,21 @@ def differences(
 
 def _asked_otherwise(case: Case, undisturbed: Life, life: Life) -> Iterator[str]:
     """People answer the same, and of a call in doubt once for each death, if at all."""
-    theirs, ours = (
-        sorted(wait for wait in one.asked if wait[0] != "in_doubt") for one in (undisturbed, life)
-    )
+    theirs, ours = _answered(undisturbed), _answered(life)
     if ours != theirs:
         yield f"asked {ours}, not {theirs}"
     doubts = in_doubt(life)
     if len(doubts) > max(1, life.died) * (case.settle is not None) or in_doubt(undisturbed):
         yield f"in doubt after {life.died} deaths: {doubts}"
+
+
+def _answered(life: Life) -> list[tuple[str, str, str]]:
+    """What is no doubt, by ids that all lives have: those of forks derive from the namespace."""
+    return sorted(
+        (kind, wait.partition("~")[2] if wait.startswith("fork-") else wait, call)
+        for kind, wait, call in life.asked
+        if kind != "in_doubt"
+    )
 
 
 def in_doubt(life: Life) -> list[str]:

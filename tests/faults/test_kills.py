@@ -122,7 +122,9 @@ def changed(scenario: Scenario, undisturbed: Life, life: Life, fault: Fault) -> 
     if (scenario.once or scenario.asked) and life.status[-1] == "failed":
         return [*found, *_not_settled(scenario, undisturbed, life, fault)]
     if scenario.tries and fault.what == "raise" and not fault.point.startswith(("before", "after")):
-        undisturbed = dataclasses.replace(undisturbed, events=life.events, ledger=life.ledger)
+        undisturbed = dataclasses.replace(
+            undisturbed, events=life.events, ledger=life.ledger, asked=life.asked
+        )
     case = scenario.case
     if isinstance(case, Shape):
         return found + after_a_kill(case, undisturbed, life, fault.point)
