@@ -458,6 +458,37 @@ async def test_a_fork_at_a_timer_sleeps_again_and_one_behind_it_does_not(
     assert ledger.rows().count(("once", "node")) == 1
 
 
+@MODES
+@pytest.mark.parametrize("where", ["node", "tool"])
+async def test_what_sleeps_and_is_renamed_is_not_run_under_its_new_name(
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock, where: str, mode: str
+) -> None:
+    bodies = Bodies(ledger)
+
+    def app(name: str) -> App:
+        async def nap(who: str) -> str:
+            """Sleep for a while."""
+            return await bodies.nap("n")
+
+        nap.__name__ = name
+        node = FunctionNode(func=bodies.node, name=name)
+        root = agent("a", calls(("nap", {"who": "n"})), says("done"), tools=[nap])
+        return make_app(
+            root if where == "tool" else Workflow(name="w", edges=[(START, node)]), mode=mode
+        )
+
+    await asleep(app("nap"))
+    renamed = app("other")
+    assert not (await renamed.executions.replay("x")).ok
+    clock.advance(MINUTE_MS + 1_000)
+    (out,) = await renamed.recover()
+    assert (out.status, out.error and out.error.type) == ("stuck", "ReplayMismatch")
+    await app("nap").retry("x")
+    (out,) = await app("nap").recover()
+    assert out.status == "completed"
+    assert [row[0] for row in ledger.rows()].count("once") == 1
+
+
 # ---------------------------------------------------------------- where it cannot be
 
 

@@ -114,14 +114,15 @@ async def _call(
 
 
 async def _check_tools(scope: Scope, request: LlmRequest) -> None:
-    """ADK answers the call of a tool that is not there with an error. If it ran, that would hide
-    its recorded result, so the attempt ends instead."""
+    """ADK answers the call of a tool that is not there with an error. If it was entered, that would
+    hide what is known of it, so the attempt ends instead."""
     attempt = scope.stage.attempt
     for ordinal, place in list(scope.calls.values()):
         path = join(scope.path, call_segment(ordinal, place))
         position = Position(scope.stage.step, path, scope.entry, Kind.TOOL, 1)
         entry = attempt.records.find(position.digest)
-        name = entry.record.name if entry is not None else ""
+        record = attempt.records.entered(position.digest) if entry is None else entry.record
+        name = attempt.asleep_at(path) if record is None else record.name
         if name and name not in request.tools_dict:
             await attempt.halt(
                 ReplayMismatch(

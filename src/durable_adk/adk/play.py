@@ -81,6 +81,7 @@ class AdkPlay:
         topology.check_finished(self._root, self._stage.done)
         topology.check(self._root, self._prints)
         topology.check_asked(self._root, answered)
+        topology.check_asleep(self._root, self._stage.attempt.execution.frontier)
         self._open_step(shared)
         top = self._top_scope(answered)
         _seam.set_providers(lambda: (current() or top).new_id(), lambda: (current() or top).now())

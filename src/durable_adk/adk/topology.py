@@ -22,7 +22,7 @@ from durable_adk.adk import _seam
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model import codec
 from durable_adk.model.position import unescape
-from durable_adk.model.wait import AnsweredWait, WaitKind
+from durable_adk.model.wait import AnsweredWait, Frontier, WaitKind
 
 Prints = dict[str, dict[str, Any]]
 """``{kind, before, tools, name}`` by the operation path of the first run at a place. ``name`` is
@@ -123,6 +123,18 @@ def check_asked(root: BaseNode, answered: Sequence[AnsweredWait]) -> None:
                 recorded=f"an approval of {call['name']}",
                 asked=f"{asker.name} has no such tool",
             )
+
+
+def check_asleep(root: BaseNode, frontier: Frontier | None) -> None:
+    """Refuse to go on with a step in which something slept, or asked beside it, that the code no
+    longer has: another node would do again what that one did before.
+
+    Raises:
+        ReplayMismatch: at the first of them.
+    """
+    if frontier is not None and frontier.sleeps:
+        for wait in frontier.waits:
+            _find(root, wait.operation_path)
 
 
 def _asker(node: BaseNode, author: str) -> BaseNode | None:

@@ -82,6 +82,13 @@ class Sleeping:
         place = frontier.place_of(position.digest)
         return place is not None and place in frontier.answers
 
+    def asleep_at(self, path: str) -> str:
+        """The name of what sleeps, or slept in this step, at an operation path; empty: nothing."""
+        frontier = self.execution.frontier
+        waits = () if frontier is None or frontier.ends_step else frontier.waits
+        at = (w for w in waits if w.kind is WaitKind.TIMER and w.operation_path == path)
+        return next((wait.author for wait in at), "")
+
     def refuse_sleep(self, path: str) -> ConfigError | None:
         """Why nothing at an operation path may sleep, or None."""
         for ticket in self._entered.values():
