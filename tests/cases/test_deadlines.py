@@ -116,6 +116,21 @@ async def test_what_was_queued_in_vain_never_begins(
     assert (last.kind, is_overdue(last.data)) == ("error", True)
 
 
+async def test_what_backs_off_ends_at_its_deadline(
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock
+) -> None:
+    def fail(node_input: Any) -> None:
+        raise ValueError("again")
+
+    pauses = {"retry": {"backoff": "10m", "backoff_max": "10m"}}
+    app = make_app(Workflow(name="w", edges=[(START, fail)]), config=pauses)
+    assert (await app.invoke(**GO, deadline=60)).status == "queued"
+    assert await app.recover() == ()
+    clock.advance(61_000)
+    (out,) = await app.recover()
+    assert is_overdue(out)
+
+
 async def test_an_owner_that_runs_stops_at_its_next_renewal(
     make_app: Callable[..., App], ledger: Ledger, clock: ServerClock
 ) -> None:

@@ -284,6 +284,7 @@ class Settlement:
             await ran.settle()
         self._before_commit()
         stored, backoff = ends.stored_error(error), self._settings.backoff_after(failures)
+        last = FAR if execution.deadline is None else execution.deadline
         await self._store.attempt_failed(
             self._lease,
             status=status,
@@ -299,7 +300,7 @@ class Settlement:
             error=stored,
             failures=failures,
             voided=(*execution.voided, *voided),
-            wake_at=FAR if status is Status.STUCK else self._clock.estimate() + backoff,
+            wake_at=last if status is Status.STUCK else min(last, self._clock.estimate() + backoff),
         )
 
 

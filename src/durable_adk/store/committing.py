@@ -120,7 +120,7 @@ class Committing(Part):
             lease,
             status=status,
             wake_at=(
-                filters.later(now, backoff_ms)
+                expiry_filters.queued_until(now, backoff_ms)
                 if status is Status.QUEUED
                 else expiry_filters.stuck_until()
             ),

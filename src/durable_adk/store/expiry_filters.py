@@ -94,6 +94,12 @@ def _closing_if_overdue(now: Any) -> dict[str, Any]:
     }
 
 
+def queued_until(now: Any, pause_ms: int) -> Any:
+    """When what backs off is next due: after its pause, or at its deadline, if that is before."""
+    at, deadline = filters.later(now, pause_ms), {"$ifNull": ["$deadline", FAR]}
+    return {"$cond": [{"$lt": [deadline, at]}, deadline, at]}
+
+
 def stuck_until() -> Any:
     """When something stuck is next due: at its deadline, if it has one."""
     return {"$ifNull": ["$deadline", FAR]}
