@@ -112,7 +112,9 @@ class Operating(Building):
         checks.checked_limit(limit)
         opened = await self._lifecycle.opened_to_run()
         executions = await opened.engine.recover(limit)
-        return tuple([await self._outcome(opened, execution) for execution in executions])
+        # One that somebody else went on with meanwhile is theirs to report.
+        own = [one for one in executions if one.status is not Status.RUNNING]
+        return tuple([await self._outcome(opened, execution) for execution in own])
 
     async def retain(self) -> Pruned:
         """Look once at every session, and remove what ``retention`` in ``agent.yaml`` says, as
