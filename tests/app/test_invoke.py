@@ -21,6 +21,8 @@ from durable_adk import (
     Unavailable,
     WaitClosed,
 )
+from durable_adk.engine.service import Engine
+from durable_adk.model.execution import Execution, Status
 from durable_adk.testing import ManualClock, calls, memory_client, says
 from tests.app import agents
 from tests.app.agents import yes
@@ -394,6 +396,21 @@ async def test_submit_queues_and_a_pass_runs_it(place: Place) -> None:
         ) == dataclasses.replace(record)
         (out,) = await app.recover()
         assert (out.execution_id, out.response) == ("e", "hello")
+
+
+async def test_a_pass_leaves_out_what_somebody_else_went_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def taken(engine: Engine, _limit: int) -> tuple[Execution, ...]:
+        return (dataclasses.replace(await engine.get("e"), status=Status.RUNNING),)
+
+    async with App("desk", root_agent=agents.talker(), config=ON, mongodb=memory_client()) as app:
+        await app.submit(user_id="u", execution_id="e", message="hi")
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "recover", taken)
+            assert await app.recover() == ()
+        (out,) = await app.recover()
+        assert out.status == "completed"
 
 
 async def test_a_worker_runs_what_is_submitted_until_it_is_stopped(place: Place) -> None:
