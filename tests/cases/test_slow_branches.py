@@ -19,7 +19,7 @@ from tests.cases.conftest import approve
 from tests.faults.catalogue import Tools, agent
 from tests.support.lives import Ledger
 
-PATIENCE_S = 0.5
+PATIENCE_S = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ async def test_an_approved_tool_beside_a_finished_branch_may_take_long(
 async def test_a_branch_that_never_comes_is_still_a_divergence() -> None:
     barrier = ReplaySequenceBarrier(["gone@1", "quick@1"])
     sleepers = SimpleNamespace(running=lambda _scope: nullcontext())
-    idle: Any = SimpleNamespace(in_flight=[], still_in_flight=list, sleepers=sleepers)
+    idle: Any = SimpleNamespace(moves=0, still_in_flight=list, sleepers=sleepers)
     inside: Any = SimpleNamespace(stage=idle)
     with bound(inside), pytest.raises(Exception, match="Replay divergence"):
         await barrier.wait("quick@1")

@@ -78,7 +78,8 @@ class Stage:
         sleepers: Who sleeps, and what runs beside them.
         failed_before: When the failure handed out last was recorded, by an earlier attempt; taken
             by the delay of the retry that follows it.
-        in_flight: Calls that were admitted, another list after each.
+        in_flight: Calls that were admitted, and may have ended.
+        moves: How often something began or was handed out.
     """
 
     attempt: Attempt
@@ -107,6 +108,7 @@ class Stage:
     failed_before: int | None = None
     sleepers: Sleepers = field(init=False)
     in_flight: list[Dispatched] = field(default_factory=list)
+    moves: int = 0
     _entries: dict[tuple[str, int], int] = field(default_factory=dict)
     _runs: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -165,7 +167,9 @@ class Stage:
             around = around.parent
         if around is not None and self.attempt.records.find(call.position.digest) is None:
             await asyncio.Event().wait()
+        self.moves += 1
         found = await self.attempt.admit(call)
+        self.moves += 1
         spans.admitted(scope, call, replayed=isinstance(found, Replayed))
         if isinstance(found, Dispatched):
             self.in_flight = [*self.still_in_flight(), found]
@@ -211,6 +215,7 @@ class Stage:
         Entries are counted apart for each entry around them: a replay that hands out an outer run
         whole does not come by what it ran.
         """
+        self.moves += 1
         key = (path, around)
         self._entries[key] = self._entries.get(key, 0) + 1
         return (around - 1) * ENTRIES_APART + self._entries[key]
