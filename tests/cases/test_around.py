@@ -6,6 +6,7 @@ import asyncio
 import collections
 import copy
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -283,19 +284,21 @@ async def test_an_agent_with_an_executor_as_a_node_fails_in_plain_adk(tmp_path: 
 
 async def test_a_cancelled_execution_leaves_no_outcome_of_code(make_app, ledger, clock) -> None:
     """Its thread goes on, as in plain ADK; what it returns is nobody's."""
+    entered, go_on = threading.Event(), threading.Event()
 
     class Slow(Sandbox):
         def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
-            import time
-
-            time.sleep(0.3)
+            entered.set()
+            go_on.wait()
             return CodeExecutionResult(stdout="late")
 
     root = by_outputs(ledger, "coder", code("a"), code_executor=Slow(ledger=str(ledger.path)))
     app = make_app(root, artifact_service=InMemoryArtifactService())
     run = asyncio.create_task(app.invoke(user_id="u", message="go", execution_id="x"))
-    await asyncio.sleep(0.15)
+    while not entered.is_set():
+        await asyncio.sleep(0.01)
     await app.close()
+    go_on.set()
     await asyncio.gather(run, return_exceptions=True)
     kinds = [a.name for a in await make_app(root).executions.activities("x")]
     assert "Slow" not in kinds

@@ -137,7 +137,7 @@ async def test_a_node_that_times_out_runs_again_under_its_retry(make_app, ledger
     node = FunctionNode(
         func=slow,
         name="slow",
-        timeout=0.05,
+        timeout=0.3,
         retry_config=RetryConfig(max_attempts=2, initial_delay=0.0, jitter=0.0),
     )
     payer = agent(

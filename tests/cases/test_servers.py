@@ -112,7 +112,7 @@ def paused_root(ledger: Any, who: str) -> Any:
     async def work(q: str) -> dict[str, str]:
         """Work for a moment."""
         ledger.add("began", who, q)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(2 if who == "slow owner" else 0.05)
         ledger.add("worked", who, q)
         return {"by": "somebody"}
 

@@ -32,7 +32,7 @@ def starts_over(ledger: Ledger) -> Workflow:
 
     worker = agent(ledger, "worker", calls(("hang", {"q": "a"})), says("in time"), tools=[hang])
     retry = RetryConfig(max_attempts=3, initial_delay=0.001, jitter=0)
-    limited = node(worker, timeout=0.3, retry_config=retry)
+    limited = node(worker, timeout=0.8, retry_config=retry)
     ask = question(ledger)
     return Workflow(name="flow", edges=[(START, limited), (limited, ask), (ask, end_of(ledger))])
 

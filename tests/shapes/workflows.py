@@ -286,7 +286,7 @@ def timed_out(ledger: Ledger) -> Workflow:
         return "in time"
 
     retry = RetryConfig(max_attempts=3, initial_delay=0.001, jitter=0)
-    slow_node = FunctionNode(func=slow, name="slow", retry_config=retry, timeout=0.05)
+    slow_node = FunctionNode(func=slow, name="slow", retry_config=retry, timeout=0.4)
     ask = question(ledger)
     return Workflow(
         name="flow", edges=[(START, slow_node), (slow_node, ask), (ask, end_of(ledger))]

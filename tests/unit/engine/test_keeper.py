@@ -23,6 +23,7 @@ from durable_adk.store.clock import ManualClock
 TTL_MS = 3000
 EVERY_S = 0.2
 """The keeper's own pause is real time: that it keeps it without the loop is what is tested."""
+FOR_EVER_S = 3600.0
 
 
 class Link:
@@ -123,11 +124,12 @@ async def test_a_lease_is_renewed_every_third_of_it_until_it_is_dropped(
         guard = keeper.hold(lease(), **told.callbacks)
         while len(link.renewed) < 2:
             await asyncio.sleep(0.01)
-        assert 1.8 * EVERY_S < time.monotonic() - started < 2.6 * EVERY_S
+        assert time.monotonic() - started > 1.8 * EVERY_S
         keeper.drop(guard)
         keeper.drop(guard)
-        await asyncio.sleep(1.3 * EVERY_S)
-        assert len(link.renewed) == 2
+        renewed = len(link.renewed)
+        await asyncio.sleep(3.3 * EVERY_S)
+        assert len(link.renewed) <= renewed + 1, "but for one that was under way"
     assert link.closed.is_set()
     assert (threading.get_ident() in link.threads) is not needs_own_loop
 
@@ -136,17 +138,20 @@ async def test_it_goes_on_while_a_synchronous_tool_blocks_the_loop() -> None:
     link, told = Link(), Told()
     async with keeper_over(link) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        time.sleep(2.5 * EVERY_S)  # noqa: ASYNC251 - this is the tool
-        assert len(link.renewed) == 2
+        while len(link.renewed) < 3:
+            time.sleep(0.01)  # noqa: ASYNC251 - this is the tool
 
 
 async def test_a_loop_that_does_not_answer_for_too_long_is_not_kept_until_it_answers() -> None:
     link, told = Link(), Told()
     async with keeper_over(link, max_block_s=1.5 * EVERY_S) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        time.sleep(4.5 * EVERY_S)  # noqa: ASYNC251 - a loop that hangs
-        assert len(link.renewed) == 2, "the second was still within max_block"
-        while len(link.renewed) < 3:
+        while not link.renewed:
+            time.sleep(0.01)  # noqa: ASYNC251 - a loop that hangs
+        time.sleep(4.5 * EVERY_S)  # noqa: ASYNC251
+        assert len(link.renewed) <= 2, "the second was still within max_block"
+        renewed = len(link.renewed)
+        while len(link.renewed) <= renewed:
             await asyncio.sleep(0.01)
 
 
@@ -164,6 +169,7 @@ async def test_the_deadline_counts_from_before_the_last_acknowledged_renewal_was
 
         link.on_renew = lambda: clock.advance(300)  # the reply takes its time
         sent_at = clock.elapsed()
+        keeper._every_s = FOR_EVER_S  # from the next one on
         while not link.renewed:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0)
@@ -194,19 +200,27 @@ def test_a_long_lease_keeps_a_tenth_of_it_in_reserve() -> None:
 async def test_a_failed_renewal_is_tried_again_soon_and_moves_no_deadline() -> None:
     link, told, clock = Link(), Told(), ManualClock()
     link.answers = [Unavailable("no primary"), RuntimeError("a driver's bug")]
+    go_on = threading.Event()
+
+    def hold(renewals: int) -> None:
+        if renewals == 3:
+            go_on.wait()
+
+    link.on_renew = lambda: hold(len(link.renewed))
     async with keeper_over(link, clock) as keeper:
         guard = keeper.hold(lease(), **told.callbacks)
+        keeper._every_s = FOR_EVER_S  # what follows does not wait for the next third
         clock.advance(1999)
-        started = time.monotonic()
         while len(link.renewed) < 2:
             await asyncio.sleep(0.01)
         clock.advance(1)
         assert not guard.may_start()
         while len(link.renewed) < 3:
             await asyncio.sleep(0.01)
-        assert time.monotonic() - started < 1.6 * EVERY_S
-        await asyncio.sleep(EVERY_S / 4)
-        assert guard.may_start()
+        assert not guard.may_start()
+        go_on.set()
+        while not guard.may_start():
+            await asyncio.sleep(0.01)
     assert told.refused == 0
 
 
@@ -218,7 +232,7 @@ async def test_a_refused_renewal_is_reported_on_the_loop_of_the_attempt_and_ends
     link.answers = [Renewal(held=False)]
     async with keeper_over(link, needs_own_loop=needs_own_loop) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        await asyncio.wait_for(told.event.wait(), 5 * EVERY_S)
+        await told.event.wait()
         await asyncio.sleep(1.3 * EVERY_S)  # nothing follows
     assert told.refused == 1
     assert told.threads == {threading.get_ident()}
@@ -230,9 +244,9 @@ async def test_a_cancellation_that_was_asked_for_is_reported_once() -> None:
     link.answers = [Renewal(held=True, cancel="stop"), Renewal(held=True, cancel="stop")]
     async with keeper_over(link) as keeper:
         keeper.hold(lease(), **told.callbacks)
-        while len(link.renewed) < 2:
+        while len(link.renewed) < 3:  # by then the second was heard
             await asyncio.sleep(0.01)
-        await asyncio.sleep(EVERY_S / 4)
+        await told.event.wait()
     assert told.cancelled == ["stop"]
     assert told.threads == {threading.get_ident()}
 
