@@ -36,7 +36,7 @@ from tests.shapes.around import CSV, PNG, SHAPES, Sandbox, by_outputs, code, tex
 from tests.shapes.shape import Shape, wrong
 from tests.support.lives import Ledger, Life, World, default_answer, points_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 KILLED = [
     "code in a sandbox",

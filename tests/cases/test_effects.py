@@ -97,15 +97,18 @@ async def test_a_cancelled_sibling_is_no_outcome_and_the_execution_can_go_on(
 async def test_a_cancelled_fail_tool_is_in_doubt_at_once(make_app, ledger, clock) -> None:
     """E2 with ``fail``."""
 
+    entered = asyncio.Event()
+
     async def breaks(q: str) -> str:
         """Raise."""
-        await asyncio.sleep(0.01)
+        await entered.wait()
         raise RuntimeError("broken")
 
     @durable_tool(on_unknown_outcome="fail")
     async def pays(q: str) -> str:
         """Start to pay."""
         ledger.add("pays")
+        entered.set()
         await asyncio.Event().wait()
         return "paid"
 

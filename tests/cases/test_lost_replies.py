@@ -197,7 +197,7 @@ def _plain(event: Any) -> dict[str, Any]:
     return dict(event.model_dump(mode="json", exclude_none=True))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 async def test_no_lost_reply_makes_a_difference(
     make_app: Any, tmp_path: Path, monkeypatch: Any, replica_set_uri: str
 ) -> None:

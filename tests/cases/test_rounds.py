@@ -20,7 +20,7 @@ from tests.cases.conftest import approve
 from tests.faults.catalogue import agent
 from tests.support.lives import Case, Ledger, Life, World
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 MODES = pytest.mark.parametrize("mode", ["restore", "walk"])
 

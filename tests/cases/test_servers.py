@@ -120,7 +120,7 @@ def paused_root(ledger: Any, who: str) -> Any:
     return agent(ledger, "root", *script, tools=[work])
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(600)
 async def test_a_paused_owner_that_wakes_commits_nothing_and_starts_nothing(
     make_app, ledger, replica_set_uri: str, database: str, tmp_path: Path
 ) -> None:
@@ -174,7 +174,7 @@ async def test_two_owners_resume_at_once_and_one_runs(make_app, ledger) -> None:
     assert ledger.rows().count(("model", "root", 1)) == 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("agree", [True, False])
 def test_answers_from_two_processes_at_once_are_one_answer_or_one_conflict(
     ledger: Ledger, replica_set_uri: str, database: str, tmp_path: Path, agree: bool

@@ -40,7 +40,7 @@ from tests.support.lives import (
     points_of,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 DIE = "die"
 WORDS = ["so ", "it ", "is ", "all ", "done"]

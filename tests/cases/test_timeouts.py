@@ -16,7 +16,7 @@ from tests.shapes.test_shapes import calls_of
 from tests.shapes.workflows import question
 from tests.support.lives import Case, Ledger, World
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def starts_over(ledger: Ledger) -> Workflow:

@@ -55,7 +55,7 @@ async def whole_life(bench: Bench, number: int) -> None:
     await end(bench, current, step_of(current, records=tuple(r.slot for r in outcomes)))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 async def test_a_primary_that_steps_down_costs_no_write_and_doubles_none(members: Bench) -> None:
     bench = members
     primary = await bench.client.primary

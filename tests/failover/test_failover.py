@@ -116,7 +116,7 @@ async def when_busy(ledger: Ledger, rows: int) -> None:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_primary_that_goes_away_loses_nothing_and_doubles_nothing(
     make_app: Any,
     members: Members,

@@ -30,7 +30,7 @@ def say(app: App, x: str, *ops: str, **named: Any) -> Any:
     return app.invoke(user_id="u", session_id=x, message=message, execution_id=x, **named)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_with_nobody_to_reach_calls_are_refused_and_later_work(
     make_app: Any, members: Members, ledger: Ledger, request: Any, monkeypatch: Any
 ) -> None:
@@ -56,7 +56,7 @@ async def test_with_nobody_to_reach_calls_are_refused_and_later_work(
     assert ran == ["before.desk0.0", "x.desk0.0"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_without_a_majority_an_attempt_breaks_off_and_is_gone_on_with(
     make_app: Any, members: Members, ledger: Ledger, request: Any, monkeypatch: Any
 ) -> None:

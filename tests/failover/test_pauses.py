@@ -81,7 +81,7 @@ def stored(world: World) -> dict[str, Any]:
         }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_worker_that_slept_for_three_leases_starts_nothing_and_commits_nothing(
     world: World, workers: dict[str, int], members: Members
 ) -> None:

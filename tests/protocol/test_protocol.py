@@ -15,7 +15,7 @@ from tests.protocol.explore import AS_WRITTEN, Promise, explore
 from tests.protocol.world import Program, Rules
 
 # A whole exploration takes seconds; the limit is for slow machines.
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def _variant(program: Program, **changes: object) -> Program:

@@ -19,7 +19,7 @@ from tests.samples.talk import Told, durable, plain
 from tests.support.lives import Ledger, Life, World, points_of
 
 pytestmark = [
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
     # ADK's own AgentTool makes its runner in a deprecated way.
     pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning"),
 ]

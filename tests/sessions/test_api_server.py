@@ -208,7 +208,7 @@ async def start(replica_set_uri: str, database: str, ledger: Ledger) -> AsyncIte
 # ---------------------------------------------------------------- what a client sees
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_turn_that_waits_outlives_its_server(start: Start, ledger: Ledger) -> None:
     first = await asyncio.to_thread(start)
     made = await first.http.post(SESSIONS, json={"sessionId": "s", "state": {"a": 1}})
@@ -252,7 +252,7 @@ async def test_a_turn_that_waits_outlives_its_server(start: Start, ledger: Ledge
     assert whole["lastUpdateTime"] >= stored["lastUpdateTime"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("agree", [True, False])
 async def test_answers_to_two_servers_at_once_are_one_answer_or_one_conflict(
     start: Start, ledger: Ledger, agree: bool
@@ -278,7 +278,7 @@ async def test_answers_to_two_servers_at_once_are_one_answer_or_one_conflict(
     assert paid == ([("pay", 7)] if found[0].status_code == 200 else [])
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_stream_suspends_and_another_one_answers(start: Start, ledger: Ledger) -> None:
     server = await asyncio.to_thread(start)
     (call,) = asked(await server.run_sse(text("pay")))
@@ -290,7 +290,7 @@ async def test_a_stream_suspends_and_another_one_answers(start: Start, ledger: L
     assert "open waits" in failed["error"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_sessions_are_listed_and_deleted(start: Start) -> None:
     server = await asyncio.to_thread(start)
     for name in ("one", "two"):
@@ -307,7 +307,7 @@ async def test_sessions_are_listed_and_deleted(start: Start) -> None:
     assert (await server.http.get("/apps/other/users/u/sessions")).json() == []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("explains", [True, False])
 async def test_what_would_write_past_an_execution_is_refused(start: Start, explains: bool) -> None:
     server = await asyncio.to_thread(start, explains=explains)
@@ -330,7 +330,7 @@ async def test_what_would_write_past_an_execution_is_refused(start: Start, expla
     assert (made["events"], made["state"]) == ([], {})
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_stored_session_becomes_an_eval_case(start: Start) -> None:
     """With the server of ``adk web``."""
     server = await asyncio.to_thread(start, dev=True)

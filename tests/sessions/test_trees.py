@@ -155,7 +155,7 @@ async def grow(place: Place, seed: int, moves: int) -> None:
     await tree.check()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @settings(
     max_examples=12,
     deadline=None,

@@ -10,7 +10,7 @@ from tests.soak.soaking import soak
 from tests.soak.trouble import Plan
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_short_soak_finds_nothing(replica_set_uri: str, database: str, tmp_path: Path) -> None:
     plan = Plan(seconds=4, executions=4, failover_every_s=0, seed=5, workers=2)
     found, figures = soak(

@@ -47,7 +47,7 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
 def test_python_on_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, replica_set_uri: str, database: str
@@ -70,7 +70,7 @@ def test_python_on_a_page_runs_from_top_to_bottom(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("side", "-+")
 @pytest.mark.parametrize("page", pages_with("diff"), ids=name_of)
 def test_a_change_shown_on_a_page_runs_before_and_after_it(

@@ -480,7 +480,7 @@ async def test_no_callback_is_asked_without_the_lease() -> None:
     assert program.asked == []
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("why", ["cancel", "refused"])
 async def test_a_callback_that_hangs_ends_with_its_attempt(why: str) -> None:
     keeper = _Held()
