@@ -237,6 +237,13 @@ def function_of(node: BaseNode) -> object:
     return node._func if isinstance(node, FunctionNode) else None
 
 
+def generator_of(node: BaseNode) -> object:
+    """The function that a node runs, if that is a generator."""
+    plain = node._unwrapped_func if isinstance(node, FunctionNode) else None
+    is_one = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
+    return function_of(node) if is_one else None
+
+
 def tool_of(node: BaseNode) -> BaseTool | None:
     """The tool that a node runs, if it is a tool node."""
     return node.tool if isinstance(node, _ToolNode) else None

@@ -50,7 +50,7 @@ async def _recorded(
     asked = given
     if given is not None:  # ADK puts the session's id there, and a fork has another one
         asked = dataclasses.replace(given, execution_id=None)
-    policy, intent = scope.stage.policy_of(name, {"code": code}, executor)
+    terms = scope.stage.policy_of(name, {"code": code}, executor)
     return await once(
         scope,
         below(scope, "code", Kind.TOOL),
@@ -58,8 +58,7 @@ async def _recorded(
         name=name,
         request=[name, asked],
         asked=f"{name}({code if len(code) <= 200 else code[:197] + '...'})",
-        policy=policy,
-        intent=intent,
+        terms=terms,
         decode=_result_of,
     )
 

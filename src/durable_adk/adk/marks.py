@@ -1,19 +1,22 @@
 """What ``durable_tool`` put on functions and tools, and where a ``reconcile`` callback is found.
 
 A callback is asked before ADK starts, so it has to be found without running anything: by the name
-of a tool of the App, on what the topology shows, or on a function that a module has under its own
-name (one that ``step()`` records).
+of a tool of the App, on what the topology shows, on a function that a module has under its own
+name (one that ``step()`` records), or on one that the app's functions hold.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from google.adk.workflow import BaseNode
+from pydantic import BaseModel
 
 from durable_adk.adk import _seam, tree
 from durable_adk.model.activity import POLICY_MARK, Record, UnknownOutcome
@@ -34,16 +37,16 @@ class Policies:
     outcomes: Mapping[str, UnknownOutcome] = field(default_factory=dict)
     reconcilers: Mapping[str, Reconcile] = field(default_factory=dict)
 
-    def of(self, name: str, *marked: object) -> tuple[UnknownOutcome, str | None]:
-        """The policy; and where the marked function is if there is a ``reconcile`` callback for it,
-        which is empty where the name alone finds it (None: there is no callback)."""
+    def of(self, name: str, *marked: object) -> tuple[UnknownOutcome, Reconcile | None, str]:
+        """The policy; the ``reconcile`` callback, if there is one; and where its marked function
+        is, which is empty where the name alone finds it."""
         found = (getattr(one, POLICY_MARK, None) for one in marked)
         marks = (mark for mark in found if isinstance(mark, UnknownOutcome))
         policy = self.outcomes.get(name) or next(marks, UnknownOutcome.RERUN)
         if name in self.reconcilers:
-            return policy, ""
-        with_callback = (one for one in marked if getattr(one, RECONCILE_MARK, None) is not None)
-        return policy, next(map(place_of, with_callback), None)
+            return policy, self.reconcilers[name], ""
+        one = next(filter(_has_callback, marked), None)
+        return policy, getattr(one, RECONCILE_MARK, None), place_of(one) if one is not None else ""
 
     def reconciler(self, root: BaseNode, intent: Record) -> Reconcile | None:
         """The callback for a call that an intent is of; None if the code has none that is found."""
@@ -53,7 +56,9 @@ class Policies:
         marked = Terms.of(intent.body).marked
         found = [one for name, one in _marked_in(root) if name == intent.name]
         if not found and marked:
-            found = [one for one in (_imported(marked),) if one is not None]
+            found = [one for one in (_imported(marked),) if one is not None] or _held_in(
+                root, marked
+            )
         found.sort(key=lambda one: place_of(one) != marked)  # of two of a name, the very one
         callback: Reconcile | None = getattr(found[0], RECONCILE_MARK) if found else None
         return callback
@@ -66,13 +71,13 @@ def place_of(marked: object) -> str:
     return f"{module}:{name}" if module and name else ""
 
 
+def _has_callback(one: object) -> bool:
+    return getattr(one, RECONCILE_MARK, None) is not None
+
+
 def _marked_in(root: BaseNode) -> Iterator[tuple[str, object]]:
     """Everything with a callback that the topology shows, by the name that its intent has."""
-    return (
-        (name, one)
-        for name, one in _shown_in(root)
-        if getattr(one, RECONCILE_MARK, None) is not None
-    )
+    return ((name, one) for name, one in _shown_in(root) if _has_callback(one))
 
 
 def _shown_in(root: BaseNode) -> Iterator[tuple[str, object]]:
@@ -96,4 +101,51 @@ def _imported(place: str) -> object:
     found = functools.reduce(
         lambda one, part: getattr(one, part, None), name.split("."), sys.modules.get(module)
     )
-    return found if getattr(found, RECONCILE_MARK, None) is not None else None
+    return found if _has_callback(found) else None
+
+
+MOST_HELD = 10_000
+"""How many things a search through what code holds looks at."""
+
+
+def _held_in(root: BaseNode, place: str) -> list[object]:
+    """The marked function of a place that the app's own functions hold: in closures, defaults,
+    attributes of objects, lists and dicts. The nearest; none of two that are equally near: whose
+    callback would know is not known."""
+    level: list[object] = list(tree.walk(root))
+    seen: dict[int, object] = {}
+    while level and len(seen) < MOST_HELD:
+        new = {id(one): one for one in level if id(one) not in seen}
+        seen |= new  # kept: an id that is free again would be another thing's
+        found = [one for one in new.values() if _is_at(place, one)]
+        if found:
+            return found if len(found) == 1 else []
+        level = [held for one in new.values() for held in _held_by(one)]
+    return []
+
+
+def _is_at(place: str, one: object) -> bool:
+    # Not by getattr: what code holds may be anything, and make attributes of any name.
+    return RECONCILE_MARK in getattr(one, "__dict__", ()) and (
+        _has_callback(one) and place_of(one) == place
+    )
+
+
+def _held_by(one: object) -> Iterator[object]:
+    if isinstance(one, list | tuple | set | frozenset):
+        yield from one
+    elif isinstance(one, dict):
+        yield from one.values()
+    elif isinstance(one, functools.partial):
+        yield from (one.func, *one.args, *one.keywords.values())
+    elif isinstance(one, MethodType):
+        yield from (one.__func__, one.__self__)
+    elif isinstance(one, FunctionType):
+        for cell in one.__closure__ or ():
+            with contextlib.suppress(ValueError):  # nothing is in it yet
+                yield cell.cell_contents
+        yield from (*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values())
+        yield one.__dict__.get("__wrapped__")
+    elif not isinstance(one, type | ModuleType):
+        yield from dict(getattr(one, "__dict__", None) or {}).values()
+        yield getattr(one, "__pydantic_private__", None) if isinstance(one, BaseModel) else None

@@ -30,9 +30,10 @@ from durable_adk.adk._patches import (
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
+from durable_adk.engine.calls import AGAIN, Entering
 from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Payload, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, RecordStatus, UnknownOutcome
 from durable_adk.model.doubt import SETTLED
 
 
@@ -129,8 +130,10 @@ async def _leaf(
             async for event in events:
                 yield event
         return
-    request = _request(scope, node_input, where=f"{ctx.node_path}.input")
-    policy, intent = _policy(stage, node, node_input if request else None)
+    is_generator = _is_its_generator(scope.parent, node)
+    request = _request(node_input, where=f"{ctx.node_path}.input", is_compared=not is_generator)
+    is_part = is_generator and scope.parent is not None and scope.parent.once
+    terms = AGAIN if is_part else _terms(stage, node, node_input if request else None)
     admitted = await stage.admit(
         scope,
         Call(
@@ -139,8 +142,10 @@ async def _leaf(
             request=request,
             asked=f"node {node.name}",
             node_path=ctx.node_path,
-            policy=policy,
-            intent=intent,
+            policy=terms.policy,
+            intent=terms.intent,
+            reconcile=terms.reconcile,
+            is_part=is_part,
         ),
     )
     if isinstance(admitted, Replayed):
@@ -149,7 +154,8 @@ async def _leaf(
             async for event in events:
                 yield event
         return
-    scope.activity_id, scope.log = stage.activity_id(position), []
+    scope.activity_id, scope.log = None if is_part else stage.activity_id(position), []
+    scope.runs, scope.once = _runs(node), terms.policy is not UnknownOutcome.RERUN
     scope.in_body = scope.asked_before = True
     try:
         admitted.enter()
@@ -178,7 +184,21 @@ async def _leaf(
         _finish(scope, ctx)
 
 
-def _policy(stage: Stage, node: BaseNode, node_input: Any) -> tuple[UnknownOutcome, Payload | None]:
+def _runs(node: BaseNode) -> object:
+    """The function of the tool that a node runs, which may be a generator."""
+    return getattr(_seam.tool_of(node), "func", None)
+
+
+def _is_its_generator(around: Scope | None, node: BaseNode) -> bool:
+    """Whether a node is how ADK runs the generator that the tool around it is: one call, of which
+    the tool has the intent and the key if it must not run twice."""
+    if around is None or around.runs is None:
+        return False
+    function = _seam.generator_of(node)  # perhaps wrapped by ADK, to take arguments by name
+    return around.runs is function or around.runs is getattr(function, "__wrapped__", None)
+
+
+def _terms(stage: Stage, node: BaseNode, node_input: Any) -> Entering:
     tool, args = _seam.tool_of(node), {"node_input": _input_data(node_input)}
     if tool is not None:
         return stage.policy_of(tool.name, args, tool, getattr(tool, "func", None))
@@ -289,13 +309,13 @@ def _finish(scope: Scope, ctx: Context) -> None:
         scope.stage.output = left.get("output")
 
 
-def _request(scope: Scope, node_input: Any, *, where: str) -> str:
+def _request(node_input: Any, *, where: str, is_compared: bool) -> str:
     """The digest of the input. A generator that is a tool gets its tool's context and arguments of
-    any class: those were compared as the model sent them."""
+    any class: those were compared as the model, or the node before it, sent them."""
     try:
         return codec.digest(codec.encode(_input_data(node_input), where=where))
     except NotStorable:
-        if scope.parent is None or scope.parent.kind != "tool":
+        if is_compared:
             raise
         return ""
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from durable_adk.adk.scope import Scope, bound
 from durable_adk.engine.attempt import Call, Replayed
+from durable_adk.engine.calls import AGAIN, Entering
 from durable_adk.errors import NotStorable
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Record, RecordStatus
 from durable_adk.model.position import Position, join
 
 
@@ -38,8 +39,7 @@ async def once(
     name: str,
     request: object,
     asked: str,
-    policy: UnknownOutcome = UnknownOutcome.RERUN,
-    intent: Payload | None = None,
+    terms: Entering = AGAIN,
     durable: bool = False,
     encode: Callable[[Any], Any] = lambda result: {"result": result},
     decode: Callable[[Any], Any] = lambda body: body["result"],
@@ -48,7 +48,7 @@ async def once(
 
     ``request`` is compared with the recorded one as far as it can be stored; ``encode`` and
     ``decode`` make the record's body of the result and back; ``durable`` waits for the write;
-    ``intent`` is the body of the intent of a call that must not run twice.
+    ``terms`` are those of a call that must not run twice.
 
     Raises:
         NotStorable: the result cannot be recorded.
@@ -62,8 +62,9 @@ async def once(
             request=digest_of(request, asked),
             asked=asked,
             node_path=scope.node_path,
-            policy=policy,
-            intent=intent,
+            policy=terms.policy,
+            intent=terms.intent,
+            reconcile=terms.reconcile,
         ),
     )
     if isinstance(admitted, Replayed):

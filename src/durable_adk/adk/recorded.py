@@ -66,7 +66,7 @@ async def _record(
     if done is not None:
         return outcomes.body_of(scope, done)
     given = {"args": list(args), "kwargs": kwargs} if digest else {}
-    policy, intent = stage.policy_of("", given, fn)
+    terms = stage.policy_of("", given, fn)
     return await outcomes.once(
         scope,
         position,
@@ -74,8 +74,7 @@ async def _record(
         name=name,
         request=request,
         asked=f"step {name}",
-        policy=policy,
-        intent=intent,
+        terms=terms,
         durable=True,  # its caller acts on it at once
         encode=_unchanged,
         decode=_unchanged,

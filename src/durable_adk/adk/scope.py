@@ -48,6 +48,8 @@ class Scope:
         ended_at: Milliseconds: the end of the last record handed out here or below.
         asks_model: A model is being asked here.
         traced: What the spans of the newest model call say of it.
+        runs: The function of the tool whose body this is: a generator is run as a node below it.
+        once: This body must not run twice.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -69,6 +71,8 @@ class Scope:
     body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     ran_out: bool = False
+    runs: object = None
+    once: bool = False
     asks_model: bool = False
     activity_id: str | None = None
     traced: Mapping[str, Any] = field(default_factory=dict)

@@ -16,9 +16,11 @@ from google.adk.events import Event
 from durable_adk.adk import paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.marks import Policies
+from durable_adk.adk.returned import schema_of
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.adk.sleepers import Sleepers
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
+from durable_adk.engine.calls import Entering
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.doubt import intent_body
@@ -180,15 +182,16 @@ class Stage:
         return [ticket for ticket in self.in_flight if not ticket.settled]
 
     def policy_of(
-        self, name: str, args: Mapping[str, Any], *marked: object
-    ) -> tuple[UnknownOutcome, Payload | None]:
-        """By the name in the App or its configuration, else by the mark on one of the things; and
-        the body of the intent, if it has one."""
-        policy, found = self.policies.of(name, *marked)
-        is_told = policy is UnknownOutcome.ASK or (
-            policy is UnknownOutcome.FAIL and found is not None
-        )
-        return policy, intent_body(policy, args, found or "") if is_told else None
+        self, name: str, args: Mapping[str, Any], *marked: object, call_id: str = ""
+    ) -> Entering:
+        """By the name in the App or its configuration, else by the mark on one of the things, the
+        last of which is the function."""
+        policy, reconcile, place = self.policies.of(name, *marked)
+        if policy is UnknownOutcome.RERUN or (policy is UnknownOutcome.FAIL and reconcile is None):
+            return Entering(policy)
+        returns = schema_of(marked[-1])
+        intent = intent_body(policy, args, place, call_id=call_id, returns=returns)
+        return Entering(policy, intent, reconcile)
 
     # ---------------------------------------------------------------- identity
 

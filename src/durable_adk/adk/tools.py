@@ -25,7 +25,7 @@ from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
+from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.position import Position
 from durable_adk.model.redaction import redacted
 
@@ -150,7 +150,8 @@ async def _recorded(
     except ConfigError as error:
         await attempt.halt(error)
     _note(call, tool, args, context)
-    policy, intent = stage.policy_of(tool.name, args, tool, getattr(tool, "func", None))
+    func = getattr(tool, "func", None)
+    terms = stage.policy_of(tool.name, args, tool, func, call_id=context.function_call_id or "")
     admitted = await stage.admit(
         agent,
         Call(
@@ -159,14 +160,16 @@ async def _recorded(
             request=request,
             asked=asked,
             node_path=agent.node_path,
-            policy=policy,
-            intent=intent,
+            policy=terms.policy,
+            intent=terms.intent,
+            reconcile=terms.reconcile,
         ),
     )
     if isinstance(admitted, Replayed):
         await _check_taken(tool, args, call, position, admitted.record)
         return await _replay(admitted, context, call)
     scope = _tool_scope(tool, call, stage.activity_id(position))
+    scope.runs, scope.once = func, terms.policy is not UnknownOutcome.RERUN
     before = _snapshot(context)
     with siblings_cancelled.Body(agent) as body:
         try:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from durable_adk.engine.settled import problem_with_settlement
+from durable_adk.engine.settled import problem_with_settlement, returned_in
 from durable_adk.errors import (
     AnswerConflict,
     ConfigError,
@@ -68,7 +68,9 @@ def problem_with(wait: WaitRequest, value: object) -> str | None:
         case WaitKind.CREDENTIAL:
             problem = _credential_problem(value)
         case WaitKind.IN_DOUBT:
-            problem = problem_with_settlement(value)
+            problem = problem_with_settlement(value) or problem_with_result(
+                wait.author, _response_schema(wait), value
+            )
         case WaitKind.TIMER:
             problem = "it is a timer, which is over by itself: leave it out"
     return problem or _schema_problem(_response_schema(wait), value)
@@ -96,6 +98,16 @@ def _credential_problem(value: object) -> str | None:
         "expected ADK's AuthConfig with its exchangedAuthCredential, an AuthCredential with its"
         " authType, or an API key as text"
     )
+
+
+def problem_with_result(name: str, schema: Any, settlement: Any) -> str | None:
+    """Why what somebody says that a call returned is nothing that it returns, or None. ``schema``
+    is that of its wait."""
+    given = returned_in(schema)
+    if given is None or "result" not in settlement:
+        return None
+    problem = _schema_problem(given, settlement["result"])
+    return problem and f"result is nothing that {name} returns: {problem}"
 
 
 def _response_schema(wait: WaitRequest) -> object:
@@ -164,16 +176,18 @@ def place_of(execution: Execution, wait: str) -> int | None:
     return frontier.place_of(wait.removeprefix(head))
 
 
-def stored_answer(wait: str, value: object, *, by: str | None, at: int) -> StoredAnswer:
+def stored_answer(
+    wait: str, value: object, *, by: str | None, at: int, most: int | None = None
+) -> StoredAnswer:
     """One answer in the form that is stored and compared.
 
     Raises:
         ConfigError: ``by`` is no text.
-        InvalidAnswer: the value is not plain JSON.
+        InvalidAnswer: the value is not plain JSON, or has more than ``most`` bytes.
     """
     _check_by(by)
     try:
-        return _stored(value, by, at)
+        return _stored(value, by, at, most)
     except NotStorable as error:
         raise refused_answer(wait, f"{error.path}: {error.reason}") from None
 
@@ -192,8 +206,8 @@ def _check_by(by: object) -> None:
         raise ConfigError("by", f"expected text, got {type(by).__name__}")
 
 
-def _stored(value: object, by: str | None, at: int) -> StoredAnswer:
-    payload = encode(plain(value, where="answer"), where="answer")
+def _stored(value: object, by: str | None, at: int, most: int | None) -> StoredAnswer:
+    payload = encode(plain(value, where="answer"), where="answer", most=most)
     return StoredAnswer(value=payload, digest=digest(payload), by=by, at=at)
 
 
@@ -202,15 +216,21 @@ MOST_STATE = 16 * 1024
 
 
 def stored_answers(
-    execution_id: str, answers: object, *, by: str | None, at: int, state: Payload | None = None
+    execution_id: str,
+    answers: object,
+    *,
+    by: str | None,
+    at: int,
+    state: Payload | None = None,
+    most: int | None = None,
 ) -> dict[str, StoredAnswer]:
     """The resume map in the form that is stored and compared, by wait id.
 
-    ``state`` is a payload to set with the answers.
+    ``state`` is a payload to set with the answers; ``most`` is how many bytes each may have.
 
     Raises:
         ConfigError: ``answers`` is no mapping, ``by`` is no text, or there is too much state.
-        InvalidAnswer: a wait id is no text, or a value is not plain JSON.
+        InvalidAnswer: a wait id is no text, or a value is not plain JSON or too large.
     """
     if not isinstance(answers, Mapping):
         raise ConfigError(
@@ -232,7 +252,7 @@ def stored_answers(
             problems[repr(wait)] = "is not a wait id"
             continue
         try:
-            stored[wait] = replace(_stored(value, by, at), state=state)
+            stored[wait] = replace(_stored(value, by, at, most), state=state)
         except NotStorable as error:
             problems[wait] = f"{error.path}: {error.reason}"
     if problems:

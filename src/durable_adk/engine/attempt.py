@@ -116,6 +116,8 @@ class Attempt(Sleeping):
         if position.step != self.step:
             raise ValueError(f"position {position.text} is not of step {self.step}, which runs")
         digest = position.digest
+        if call.reconcile is not None:
+            self.doubts.callbacks[digest] = call.reconcile
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from durable_adk.model.activity import Payload, Record, UnknownOutcome
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """On which terms a body is entered: as ``Call`` has them."""
+
+    policy: UnknownOutcome = UnknownOutcome.RERUN
+    intent: Payload | None = None
+    reconcile: Callable[[Doubt], Any] | None = None
+
+
+AGAIN = Entering()
+"""What is run again under the same key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +34,8 @@ class Call:
         node_path: ADK's path of the asker, for people.
         policy: What to do with a body that was entered and left no outcome.
         intent: Body of the intent of one that must not run twice, or None.
+        reconcile: The callback that its function has, or None.
+        is_part: It is what a body that must not run twice consists of: that one has the intent.
         explain: Takes a recorded ``request``; gives what it had and what this call has instead, for
             people. None from it: the two cannot be compared.
     """
@@ -30,6 +47,8 @@ class Call:
     node_path: str = ""
     policy: UnknownOutcome = UnknownOutcome.RERUN
     intent: Payload | None = None
+    reconcile: Callable[[Doubt], Any] | None = None
+    is_part: bool = False
     explain: Callable[[str], tuple[str, str] | None] | None = None
 
 

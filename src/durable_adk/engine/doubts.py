@@ -11,12 +11,14 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from durable_adk.engine.activities import Recorded, StepRecords
 from durable_adk.engine.calls import Dispatched
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
 from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, is_under
@@ -38,6 +40,7 @@ class Doubts:
 
     Attributes:
         left: The verdict of a body that was cancelled here: nothing new may start.
+        callbacks: ``reconcile`` of the calls that were made here, by digest of their position.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Doubts:
         self._clock = clock
         self._on_death = on_death
         self.left: Record | None = None
+        self.callbacks: dict[str, Callable[[Doubt], Any]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def intend(self, ticket: Dispatched) -> Record | None:
@@ -89,6 +93,7 @@ class Doubts:
         return (
             self.left is not None
             and call.policy is UnknownOutcome.RERUN
+            and not call.is_part
             and call.position.kind in (Kind.NODE, Kind.TOOL)
             and is_under(Position.parse(self.left.position).path, call.position.path)
         )

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from durable_adk.engine.activities import Recorded
-from durable_adk.engine.answers import stored_answer
+from durable_adk.engine.answers import problem_with_result, stored_answer
 from durable_adk.engine.doubts import Undecided, decide_all, unknown
 from durable_adk.engine.ending import too_late
 from durable_adk.engine.fault_points import reach_body
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.reads import moment
-from durable_adk.engine.settled import problem_with_settlement
+from durable_adk.engine.settled import answer_schema, problem_with_settlement
 from durable_adk.errors import InvalidAnswer
 from durable_adk.model import codec
 from durable_adk.model.activity import Record, UnknownOutcome
@@ -41,23 +41,6 @@ _log = logging.getLogger("durable_adk.engine")
 
 BY_RECONCILE = "reconcile"
 """Who gave an answer that the callback of a call gave."""
-
-ANSWER_SCHEMA: Mapping[str, Any] = {
-    "oneOf": [
-        {
-            "type": "object",
-            "properties": {"outcome": {"const": "done"}, "result": {}},
-            "required": ["outcome", "result"],
-            "additionalProperties": False,
-        },
-        {
-            "type": "object",
-            "properties": {"outcome": {"const": "not_done"}},
-            "required": ["outcome"],
-            "additionalProperties": False,
-        },
-    ]
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +64,7 @@ class Deciding:
         before_commit: Called before the lease is given up by a commit.
         is_last: If this attempt fails, so does the execution: a callback that fails does not know.
         redact: Names of arguments whose values a person is not shown.
+        payload_max: Bytes of the largest answer of a callback; None for any.
     """
 
     def __init__(
@@ -97,6 +81,7 @@ class Deciding:
         before_commit: Callable[[], None],
         is_last: bool,
         redact: Set[str] = frozenset(),
+        payload_max: int | None = None,
     ) -> None:
         self._past = past
         self._lease = lease
@@ -109,6 +94,7 @@ class Deciding:
         self._before_commit = before_commit
         self._is_last = is_last
         self._redact = redact
+        self._payload_max = payload_max
         self._asking: asyncio.Future[Any] | None = None
 
     async def decide(self, recorded: Recorded) -> Recorded | Execution:
@@ -118,6 +104,7 @@ class Deciding:
         Raises:
             OutcomeUnknown: a call whose policy is ``fail`` stays in doubt.
             InvalidAnswer: a callback gave something else than an answer.
+            NotStorable: a callback gave more than can be stored.
             Exception: whatever a callback raised.
         """
         verdicts = await decide_all(recorded, self._past.execution, self._store)
@@ -127,6 +114,7 @@ class Deciding:
         found = [self._open(verdict, records.intent_of(verdict)) for verdict in verdicts]
         doubts = [await self._found_out(doubt) for doubt in found]
         for doubt in doubts:
+            self._check_size(doubt)
             if doubt.answer is None and doubt.terms.policy is UnknownOutcome.FAIL:
                 raise unknown(doubt.verdict)
         frontier = self._frontier(doubts, recorded)
@@ -187,13 +175,21 @@ class Deciding:
         """Raises: InvalidAnswer: the callback gave none."""
         wait = activity_id(self._past.execution.execution_id, _position_of(doubt.verdict).digest)
         answer = stored_answer(wait, value, by=BY_RECONCILE, at=self._clock.estimate())
-        if problem := problem_with_settlement(codec.decode(answer.value)):
+        given, schema = codec.decode(answer.value), answer_schema(doubt.terms.returns)
+        name = doubt.verdict.name or "it"
+        if problem := problem_with_settlement(given) or problem_with_result(name, schema, given):
             raise InvalidAnswer(
                 f"what reconcile of {doubt.verdict.name} returned",
                 {wait: problem},
                 "Let the callback return one of the two, or None where it does not know.",
             )
         return dataclasses.replace(doubt, answer=answer)
+
+    def _check_size(self, doubt: _Open) -> None:
+        """Refuse what is no more storable in another attempt. Raises: NotStorable."""
+        if doubt.answer is not None:
+            where = f"what reconcile of {doubt.verdict.name} returned"
+            codec.check_size(doubt.answer.value, self._payload_max, where=where)
 
     async def _reach(self, doubt: _Open, *, ran: bool) -> None:
         await reach_body(
@@ -284,8 +280,8 @@ def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int
             "started_at": told.started_at and told.started_at.isoformat(),
             "lease_ended_at": told.lease_ended_at and told.lease_ended_at.isoformat(),
         },
-        "tool_call": {"id": "", "name": told.name, "args": dict(args)},
-        "response_schema": ANSWER_SCHEMA,
+        "tool_call": {"id": doubt.terms.call_id, "name": told.name, "args": dict(args)},
+        "response_schema": answer_schema(doubt.terms.returns),
         "shown": verdict.request,
         "doubt": {"seq": last_seq, "frontier": frontier, "request": verdict.request},
     }

@@ -11,7 +11,7 @@ from durable_adk.engine.ends import answered_waits
 from durable_adk.engine.ports import Store
 from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.engine.settled import asked_waits, with_results
+from durable_adk.engine.settled import asked_waits, entered_before, with_results
 from durable_adk.errors import CorruptHistory
 from durable_adk.model.activity import Record
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StepRef
@@ -132,9 +132,12 @@ class Past:
         if execution.scopes_due and self.steps:  # as in ``history``, for its own last step
             await self._store.apply_scopes(execution, self.steps[-1])
             self.execution = dataclasses.replace(execution, scopes_due=False)
+        records = await with_results(await self._records(), self.execution, self._store)
+        if not to_close:
+            records = [*records, *await entered_before(execution, execution.step, self._store)]
         recorded = Recorded(
             open_step=execution.step,
-            records=await with_results(await self._records(), self.execution, self._store),
+            records=records,
             steps=self.steps,
             voided=execution.voided,
             to_close=to_close,

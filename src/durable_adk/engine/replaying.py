@@ -24,7 +24,7 @@ from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.recent import history_for
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import until_ended
-from durable_adk.engine.settled import asked_waits
+from durable_adk.engine.settled import asked_waits, entered_before
 from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.execution import Execution, History, Status, StepDocument
@@ -278,6 +278,7 @@ async def _loaded(store: Store, execution: Execution) -> _Past:
         records = [r for r in records if r.step < open_step or r.slot in named or not r.seq]
     elif execution.status is Status.COMPLETED:
         open_step = execution.step + 1
+    records = [*records, *await entered_before(execution, open_step, store)]
     return _Past(
         execution=execution,
         recorded=Recorded(

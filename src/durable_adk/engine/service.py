@@ -227,6 +227,7 @@ class Engine(Catalog):
             by=by,
             at=self._clock.estimate(),
             state=state,
+            most=self.settings.payload_max,
         )
         execution = await self._answering.put_map(await self.get(execution_id), given)
         is_repeat = bool(given)
@@ -251,7 +252,9 @@ class Engine(Catalog):
         if parts is None:
             raise NotFound(f"wait {wait_id!r}", "there is no such wait")
         execution_id, _ = parts
-        stored = stored_answer(wait_id, value, by=by, at=self._clock.estimate())
+        stored = stored_answer(
+            wait_id, value, by=by, at=self._clock.estimate(), most=self.settings.payload_max
+        )
         execution = await self.get(execution_id)
         return await self._answering.put_one(execution, wait_id, stored)
 

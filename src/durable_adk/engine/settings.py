@@ -29,6 +29,7 @@ class EngineSettings:
         code: The versions that run here, as ``Execution.codes`` has them; empty: not recorded.
         retention_turns, retention_age_ms: What a worker leaves of sessions; None: everything.
         redact: Names of fields whose values people are not shown.
+        payload_max: Bytes of the largest answer; None for any.
         poll_s: Seconds between two looks for work, and between the first looks at an execution
             that runs elsewhere.
         grace_s: Seconds that ``close`` lets attempts go on before it releases them.
@@ -47,6 +48,7 @@ class EngineSettings:
     retention_turns: int | None = None
     retention_age_ms: int | None = None
     redact: frozenset[str] = frozenset()
+    payload_max: int | None = None
     poll_s: float = 0.04
     grace_s: float = 10.0
 

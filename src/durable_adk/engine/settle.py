@@ -24,7 +24,8 @@ from durable_adk.engine.program import Play, Program, Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.timing import Asleep, DeadlinePassed
 from durable_adk.errors import LeaseLost
-from durable_adk.model.activity import Kind, Payload
+from durable_adk.model.activity import Kind, Payload, Record
+from durable_adk.model.doubt import Doubt
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StoredError
 from durable_adk.model.position import ROOT, Position, node_segment
 from durable_adk.model.wait import AnsweredWait
@@ -212,13 +213,19 @@ class _Run:
             store=self._store,
             clock=self._clock,
             faults=self._faults,
-            reconciler=self._program.reconciler,
+            reconciler=self._reconciler,
             check=self._check,
             may_start=lambda: self.permit.may_start(),
             before_commit=self.settlement.before_commit,
             is_last=self._past.execution.failures + 1 >= self._settings.max_attempts,
             redact=self._settings.redact,
+            payload_max=self._settings.payload_max,
         )
+
+    def _reconciler(self, intent: Record) -> Callable[[Doubt], Any] | None:
+        """That of the very function, if this attempt called it."""
+        made_here = self._attempt.doubts.callbacks if self._attempt is not None else {}
+        return made_here.get(intent.digest) or self._program.reconciler(intent)
 
     def _check(self) -> None:
         if self._stopped is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from durable_adk.engine.ports import Store
 from durable_adk.errors import LeaseLost
@@ -33,6 +34,36 @@ def problem_with_settlement(value: object) -> str | None:
         return f"{_EXPECTED}; what is not done has no result"
     extra = sorted(value.keys() - {"outcome", "result"})
     return f"{_EXPECTED}; unknown: {', '.join(extra)}" if extra else None
+
+
+_NOT_DONE: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"outcome": {"const": "not_done"}},
+    "required": ["outcome"],
+    "additionalProperties": False,
+}
+
+
+def answer_schema(returns: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The JSON schema of an answer about a call whose function returns this (None: unknown)."""
+    result = dict(returns or {})
+    named = result.pop("$defs", None)  # its references are from the root
+    done = {
+        "type": "object",
+        "properties": {"outcome": {"const": "done"}, "result": result},
+        "required": ["outcome", "result"],
+        "additionalProperties": False,
+    }
+    schema: dict[str, Any] = {"oneOf": [done, dict(_NOT_DONE)]}
+    return schema if named is None else {"$defs": named, **schema}
+
+
+def returned_in(schema: Any) -> dict[str, Any] | None:
+    """The schema of the result in that of an answer; None where nothing is known of it."""
+    if not isinstance(schema, dict):
+        return None
+    found = schema["oneOf"][0]["properties"]["result"]
+    return {**found, "$defs": schema.get("$defs", {})} if found else None
 
 
 def settled_slots(records: Sequence[Record]) -> set[str]:
@@ -94,10 +125,7 @@ async def with_results(
 
 
 def _result(one: AnsweredWait, execution: Execution, seq: int) -> Record:
-    about = doubted(Position.parse(one.wait.position))
-    assert about is not None  # only such waits are missing a result
-    position, attempt_try = about
-    content = codec.decode(one.wait.content)
+    position, attempt_try, content = _about(one.wait)
     value = codec.decode(one.answer.value)
     return Record(
         step=position.step,
@@ -118,6 +146,41 @@ def _result(one: AnsweredWait, execution: Execution, seq: int) -> Record:
     )
 
 
+async def entered_before(execution: Execution, step: int, store: Store) -> list[Record]:
+    """Intents as a fork would have them of the calls in doubt that it was cut at: it keeps no call
+    without an outcome, and asks about these all the same. Empty for any other execution."""
+    if all(parent.step != step for parent in execution.parents):
+        return []
+    waits = [one.wait for one in await store.load_waits(execution.run, step=step)]
+    if execution.frontier is not None:
+        waits += execution.frontier.waits
+    return [_entered(wait, execution) for wait in waits if wait.kind is WaitKind.IN_DOUBT]
+
+
+def _entered(wait: WaitRequest, execution: Execution) -> Record:
+    position, attempt_try, content = _about(wait)
+    return Record(
+        step=position.step,
+        digest=position.digest,
+        attempt_try=attempt_try,
+        is_intent=True,
+        position=position.text,
+        token=execution.token,
+        nonce=new_nonce(),
+        request=content["doubt"]["request"],
+        name=content["tool_call"]["name"],
+        node_path=wait.node_path,
+        attempt=execution.attempt,
+    )
+
+
+def _about(wait: WaitRequest) -> tuple[Position, int, dict[str, Any]]:
+    """What the wait of a doubt is about: the position, the try, and what it says."""
+    about = doubted(Position.parse(wait.position))
+    assert about is not None  # its position says so
+    return (*about, codec.decode(wait.content))
+
+
 def asked_waits(answered: Sequence[AnsweredWait]) -> tuple[AnsweredWait, ...]:
     """Those that ended their step: what the program asked."""
     return tuple(one for one in answered if one.wait.kind is not WaitKind.IN_DOUBT)
@@ -127,10 +190,9 @@ def told_in(execution_id: str, wait: WaitRequest) -> WaitRequest:
     """A wait as an execution has it: a call in doubt has another idempotency key in a fork."""
     if wait.kind is not WaitKind.IN_DOUBT:
         return wait
-    about, content = doubted(Position.parse(wait.position)), codec.decode(wait.content)
-    assert about is not None  # its position says so
+    position, _try, content = _about(wait)
     before = content["payload"]["activity_id"]
-    key = activity_id(execution_id, about[0].digest)
+    key = activity_id(execution_id, position.digest)
     content["payload"]["activity_id"] = key
     content["message"] = content["message"].replace(before, key)
     return replace(wait, content=codec.encode(content, where="wait"))

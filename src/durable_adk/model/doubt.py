@@ -74,10 +74,23 @@ def doubted(wait: Position) -> tuple[Position, int] | None:
 # ---------------------------------------------------------------- payloads
 
 
-def intent_body(policy: UnknownOutcome, args: Mapping[str, Any], marked: str) -> Payload:
+def intent_body(
+    policy: UnknownOutcome,
+    args: Mapping[str, Any],
+    marked: str,
+    *,
+    call_id: str = "",
+    returns: Mapping[str, Any] | None = None,
+) -> Payload:
     """What an intent holds so that its doubt can be told of: the policy that it was entered under,
-    the arguments, and where the function with the ``reconcile`` callback is (or nothing)."""
-    return encode({"policy": policy.value, "args": dict(args), "reconcile": marked})
+    the arguments, and where the function with the ``reconcile`` callback is (or nothing); as far as
+    there is one, ADK's id of the function call, and a JSON schema of what the function returns."""
+    told: dict[str, Any] = {"policy": policy.value, "args": dict(args), "reconcile": marked}
+    if call_id:
+        told["call_id"] = call_id
+    if returns is not None:
+        told["returns"] = dict(returns)
+    return encode(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +100,21 @@ class Terms:
     policy: UnknownOutcome = UnknownOutcome.FAIL
     args: Mapping[str, Any] | None = None
     marked: str = ""
+    call_id: str = ""
+    returns: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, body: Payload | None) -> Terms:
         if body is None:
             return cls()
         found = decode(body)
-        return cls(UnknownOutcome(found["policy"]), found["args"], found["reconcile"])
+        return cls(
+            UnknownOutcome(found["policy"]),
+            found["args"],
+            found["reconcile"],
+            found.get("call_id", ""),
+            found.get("returns"),
+        )
 
 
 SETTLED = "settled"
