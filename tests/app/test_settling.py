@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.events import Event
+from google.adk.events import Event, RequestInput
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, Workflow
 from pydantic import BaseModel
@@ -175,6 +177,55 @@ async def test_a_result_that_the_function_does_not_return_is_refused_at_the_answ
         jsonschema.validate({wait.id: value}, asked.resume_schema)
     assert (await app.waits.get(wait.id)) == wait, "nothing was stored"
     out = await app.resume("e", {wait.id: done(good)})
+    assert out.status == "completed", out.error
+
+
+@dataclass
+class Slip:
+    at: datetime
+    cents: tuple[int, ...]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+@pytest.mark.parametrize(
+    ("hint", "given", "made"),
+    [
+        (Receipt, {"number": 1}, Receipt(number=1)),
+        (
+            Slip,
+            {"at": "2030-01-01T00:00:00Z", "cents": [5]},
+            Slip(datetime(2030, 1, 1, tzinfo=UTC), (5,)),
+        ),
+        (set[int], [1, 2], {1, 2}),
+        (dict[str, Any], {"a": [1]}, {"a": [1]}),
+        (Any, {"a": [1]}, {"a": [1]}),
+    ],
+)
+async def test_a_step_gives_its_caller_what_its_function_returns(
+    desk: Desk, hint: Any, given: Any, made: Any, mode: str
+) -> None:
+    """Whoever answers sends JSON, and the body goes on with an object."""
+    seen: list[Any] = []
+
+    def root() -> Workflow:
+        async def runner(ctx: Any, node_input: Any) -> Any:
+            seen.append(await step("charge", returning(hint)))
+            yield "ok"
+
+        async def ask(ctx: Any, node_input: Any) -> Any:
+            yield RequestInput(interrupt_id="q", message="?")
+
+        first = FunctionNode(func=runner, name="runner")
+        return Workflow(name="flow", edges=[(START, first), (first, FunctionNode(func=ask))])
+
+    await desk.die(root(), "in step:charge", mode=mode)
+    app = desk.app(root(), mode=mode)
+    (asked,) = await app.recover()
+    out = await app.resume("e", {asked.waits[0].id: done(given)})
+    assert out.status == "suspended", out.error
+    assert seen == [made]
+    assert type(seen[0]) is type(made)
+    out = await app.resume("e", {out.waits[0].id: "yes"})
     assert out.status == "completed", out.error
 
 

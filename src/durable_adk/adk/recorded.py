@@ -17,6 +17,7 @@ from durable_adk.adk import outcomes
 from durable_adk.adk.scope import Scope, current
 from durable_adk.errors import ConfigError
 from durable_adk.model.activity import Kind
+from durable_adk.model.doubt import Told
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,8 +64,12 @@ async def _record(
     request = [args, kwargs]
     digest = outcomes.digest_of(request, f"step {name}")
     done = stage.attempt.recorded.earlier(position, digest) if scope.asked_before else None
+
+    def decode(body: Any) -> Any:
+        return _returned(fn, body.result) if isinstance(body, Told) else body
+
     if done is not None:
-        return outcomes.body_of(scope, done)
+        return decode(outcomes.body_of(scope, done))
     given = {"args": list(args), "kwargs": kwargs} if digest else {}
     terms = stage.policy_of("", given, fn)
     return await outcomes.once(
@@ -77,12 +82,18 @@ async def _record(
         terms=terms,
         durable=True,  # its caller acts on it at once
         encode=_unchanged,
-        decode=_unchanged,
+        decode=decode,
     )
 
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+def _returned(fn: Callable[..., Any], value: Any) -> Any:
+    from durable_adk.adk.returned import rebuilt  # only here: it loads pydantic
+
+    return rebuilt(fn, value)
 
 
 async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

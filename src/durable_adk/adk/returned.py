@@ -1,4 +1,4 @@
-"""What a function says that it returns, as a JSON schema: what others say that it returned must fit.
+"""What a function says that it returns: what somebody else says that it returned must fit it.
 
 Only an annotation that is an ordinary one of data counts. A generator, a class of ADK or genai (an
 ``Event``, a ``Content``), a name that is not found and whatever has no JSON schema say nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import json
 import types
 import typing
 import weakref
@@ -32,15 +33,25 @@ def schema_of(function: object) -> dict[str, Any] | None:
     return found
 
 
+def rebuilt(function: object, value: Any) -> Any:
+    """Plain JSON as the value that the function returns; as it is where nothing is known of that,
+    or where it no longer fits."""
+    if schema_of(function) is None:
+        return value
+    try:
+        return TypeAdapter(_hint_of(_plain(function))).validate_json(
+            json.dumps(value), by_alias=False, by_name=True
+        )
+    except Exception:  # as below; and validators are user code
+        return value
+
+
 def _schema_of(function: object) -> dict[str, Any] | None:
     plain = _plain(function)
     if plain is None or inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         return None
-    hint = getattr(plain, "__annotations__", {}).get("return", Any)
-    annotated: Any = types.SimpleNamespace(__annotations__={"return": hint})
     try:
-        names = getattr(plain, "__globals__", {})
-        hint = typing.get_type_hints(annotated, globalns=names)["return"]
+        hint = _hint_of(plain)
         if any(map(_is_of_adk, _parts(hint))):
             return None
         # As the fields of a model are called in what a node makes of it.
@@ -48,6 +59,14 @@ def _schema_of(function: object) -> dict[str, Any] | None:
     except Exception:  # a hint may be anything, and fail in any way: then it says nothing
         return None
     return found or None
+
+
+def _hint_of(plain: object) -> Any:
+    """Only that: a name in the hint of a parameter may be known to type checkers alone."""
+    hint = getattr(plain, "__annotations__", {}).get("return", Any)
+    annotated: Any = types.SimpleNamespace(__annotations__={"return": hint})
+    names = getattr(plain, "__globals__", {})
+    return typing.get_type_hints(annotated, globalns=names)["return"]
 
 
 def _plain(function: object) -> object:

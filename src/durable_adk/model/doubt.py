@@ -121,6 +121,13 @@ SETTLED = "settled"
 """In a node's record: the output that an answer gave it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """In the record of a ``step()``: what an answer says that its function returned, plain JSON."""
+
+    result: Any
+
+
 def settled_body(kind: Kind, result: object) -> Payload:
     """A result that an answer gave, as the body of a record of this kind."""
     match kind:
@@ -129,4 +136,4 @@ def settled_body(kind: Kind, result: object) -> Payload:
         case Kind.NODE:
             return encode({SETTLED: result})
         case _:
-            return encode(result)
+            return encode(Told(result))
