@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.events import Event
 
 from durable_adk import Doubt, current_activity_id, durable_tool
 from durable_adk.adk.scripted_model import calls, says
@@ -121,6 +122,31 @@ def test_told_that_it_was_not_done_it_runs_again_under_the_same_key(world: World
     life = desk.live(RAN)
     assert (life.status, life.waits) == (["completed"], [["in_doubt"]])
     assert desk.paid.rows() == [desk.paid.rows()[0]] * 2
+
+
+def test_a_killed_generator_is_asked_about_once(
+    replica_set_uri: str, database: str, tmp_path: Path
+) -> None:
+    """ADK runs it as a node below its tool: one call, one question, one key."""
+    paid = Ledger(tmp_path / "paid")
+
+    def build(ledger: Ledger) -> Any:
+        @durable_tool(on_unknown_outcome="ask")
+        async def pay_once(amount: int) -> Any:
+            """Pay, and show how."""
+            paid.add(current_activity_id(), amount)
+            yield Event(message="paying")
+            yield {"paid": amount}
+
+        script = [calls(("pay_once", {"amount": 1})), says("done")]
+        return agent(ledger, "root", *script, tools=[pay_once])
+
+    case = Case(build=build, answer=lambda _wait: {"outcome": "not_done"})
+    world = World(uri=replica_set_uri, database=database, folder=tmp_path)
+    life = world.live(case, kill=(1, ("ran: node pay_once", 1)))
+    assert (life.killed_at is not None, life.status) == (True, ["completed"])
+    assert life.waits == [["in_doubt"]]
+    assert paid.rows() == [paid.rows()[0]] * 2
 
 
 @pytest.mark.parametrize(
