@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial, wraps
 from typing import Any
 
 import jsonschema
@@ -17,6 +18,7 @@ from google.adk.workflow import START, FunctionNode, Workflow
 from pydantic import BaseModel
 
 from durable_adk import Doubt, InvalidAnswer, current_activity_id, durable_tool, step
+from durable_adk.adk.returned import schema_of
 from durable_adk.testing import calls, says
 from tests.app.agents import talker
 from tests.app.test_doubts import NOT_DONE, SHAPES, Desk, charging, desk, done, one_tool
@@ -229,6 +231,43 @@ async def test_a_step_gives_its_caller_what_its_function_returns(
     assert out.status == "completed", out.error
 
 
+class Opaque:
+    """Of this nobody can make a JSON schema."""
+
+
+class Called:
+    def __call__(self) -> int:
+        return 1
+
+
+def number(_more: Opaque | None = None) -> int:
+    return 1
+
+
+async def soon() -> int:
+    return 1
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+def either() -> int | Opaque:
+    return 1
+
+
+@pytest.mark.parametrize(
+    "says", [number, soon, partial(number, None), Called(), wraps(number)(lambda: 1)]
+)
+def test_what_a_function_says_that_it_returns(says: Any) -> None:
+    assert schema_of(says) == schema_of(says) == {"type": "integer"}
+
+
+@pytest.mark.parametrize("silent", [numbers, either, abs, Opaque(), None, charging])
+def test_what_says_nothing_of_that(silent: Any) -> None:
+    assert schema_of(silent) is None
+
+
 @pytest.mark.parametrize("hint", [None, Any, Event, "Nowhere", Callable[[], int], object], ids=str)
 async def test_a_hint_that_says_nothing_refuses_nothing(desk: Desk, hint: Any) -> None:
     def root() -> LlmAgent:
@@ -325,12 +364,26 @@ def a_closure_in_a_callback(bank: Bank) -> LlmAgent:
     return talker(says("done"), before_agent_callback=before)
 
 
+def a_closure_that_is_held_further_off(bank: Bank) -> Workflow:
+    class Runner:
+        async def run(self, ways: Any, node_input: Any) -> str:
+            return str(await step("pay", ways["card"][0].func, 5))
+
+    runner, ways = Runner(), {"card": [partial(bank.charge)]}
+
+    async def run(node_input: Any, *, _ways: Any = None) -> str:
+        return await runner.run(ways, node_input)
+
+    return Workflow(name="flow", edges=[(START, FunctionNode(func=run, name="runner"))])
+
+
 @pytest.mark.parametrize(
     ("build", "body"),
     [
         (a_closure_in_a_step, "step:pay"),
         (a_closure_in_a_node, "node:charge"),
         (a_closure_in_a_callback, "step:pay"),
+        (a_closure_that_is_held_further_off, "step:pay"),
     ],
 )
 async def test_the_callback_of_a_closure_is_found_in_the_code_that_holds_it(

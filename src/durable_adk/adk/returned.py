@@ -47,10 +47,10 @@ def rebuilt(function: object, value: Any) -> Any:
 
 
 def _schema_of(function: object) -> dict[str, Any] | None:
-    plain = _plain(function)
-    if plain is None or inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        return None
     try:
+        plain = _plain(function)
+        if plain is None or inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+            return None
         hint = _hint_of(plain)
         if any(map(_is_of_adk, _parts(hint))):
             return None

@@ -44,12 +44,13 @@ def durable_tool(
         on_unknown_outcome: ``rerun`` runs it again under the same idempotency key
             (``current_activity_id()``); ``fail`` never runs it twice and fails the execution;
             ``ask`` suspends the execution on an ``in_doubt`` wait: ``{"outcome": "done",
-            "result": ...}`` is taken for what it returned, ``{"outcome": "not_done"}`` runs it
-            again under the same key.
+            "result": ...}`` is taken for what it returned, and must fit its return annotation;
+            ``{"outcome": "not_done"}`` runs it again under the same key.
         reconcile: A function, sync or async, that looks the effect up: it is called with a
             ``Doubt`` before anything runs, and returns the same two answers, or None where it does
             not know: then ``fail`` or ``ask`` applies. Its answer is recorded. What it raises ends
-            the attempt; in the last one it counts as not knowing.
+            the attempt; in the last one it counts as not knowing. An answer above ``payload.max``
+            ends the execution (``NotStorable``).
         expires_after: How long its confirmation, or the answer of a tool that runs long, is
             waited for: seconds, a ``timedelta``, or text with a unit (``24h``).
         on_expiry: What counts then, for a confirmation ``{"confirmed": False}`` by default. A tool
