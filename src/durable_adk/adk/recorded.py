@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from durable_adk.adk import outcomes
+from durable_adk.adk.returned import rebuilt
 from durable_adk.adk.scope import Scope, current
 from durable_adk.errors import ConfigError
 from durable_adk.model.activity import Kind
@@ -66,7 +67,7 @@ async def _record(
     done = stage.attempt.recorded.earlier(position, digest) if scope.asked_before else None
 
     def decode(body: Any) -> Any:
-        return _returned(fn, body.result) if isinstance(body, Told) else body
+        return rebuilt(fn, body.result) if isinstance(body, Told) else body
 
     if done is not None:
         return decode(outcomes.body_of(scope, done))
@@ -88,12 +89,6 @@ async def _record(
 
 def _unchanged(value: Any) -> Any:
     return value
-
-
-def _returned(fn: Callable[..., Any], value: Any) -> Any:
-    from durable_adk.adk.returned import rebuilt  # only here: it loads pydantic
-
-    return rebuilt(fn, value)
 
 
 async def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
