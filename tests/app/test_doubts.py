@@ -278,7 +278,11 @@ class Sandbox(BaseCodeExecutor):
         return CodeExecutionResult(stdout="FORTY-TWO")
 
 
-@pytest.mark.parametrize("result", ["FORTY-TWO", {"stdout": "FORTY-TWO"}, ["FORTY-TWO"]], ids=repr)
+@pytest.mark.parametrize(
+    "result",
+    ["FORTY-TWO", {"stdout": "FORTY-TWO"}, ["FORTY-TWO"], {"stderr": ["FORTY-TWO"]}],
+    ids=repr,
+)
 async def test_code_in_doubt_is_told_by_what_it_printed(desk: Desk, result: Any) -> None:
     tools = {"Sandbox": {"on_unknown_outcome": "ask"}}
 

@@ -110,6 +110,38 @@ async def test_the_callback_of_a_generator_is_asked_about_the_call(desk: Desk) -
     assert (doubt.kind, doubt.args, doubt.activity_id) == ("tool", {"cents": 5}, desk.paid[0][0])
 
 
+async def test_what_a_generator_that_must_not_run_twice_made_of_a_call_in_doubt_stays(
+    desk: Desk,
+) -> None:
+    """As with any other such body: only the call inside is asked about."""
+
+    @durable_tool(on_unknown_outcome="ask")
+    async def charge(cents: int) -> str:
+        desk.paid.append(cents)
+        limits[0].reschedule(0)
+        await asyncio.sleep(60)
+        return "never"
+
+    @durable_tool(on_unknown_outcome="ask")
+    async def pay() -> Any:
+        """Charge a card, unless it takes too long."""
+        try:
+            async with asyncio.timeout(None) as limit:
+                limits.append(limit)
+                await step("charge", charge, 5)
+        except TimeoutError:
+            yield {"paid": "gave up"}
+
+    limits: list[asyncio.Timeout] = []
+    app = desk.app(talker(calls(("pay", {})), says("done"), tools=[pay]))
+    out = await app.invoke(user_id="u", session_id="s", message="go", execution_id="e")
+    (wait,) = out.waits
+    assert wait.tool_call.name == "charge"
+    out = await app.resume("e", {wait.id: done("charged")})
+    assert (out.status, desk.paid) == ("completed", [5]), out.error
+    assert "gave up" in str(out.events)
+
+
 # ---------------------------------------------------------------------- answers
 
 

@@ -68,7 +68,8 @@ def _result_of(body: Any) -> Any:
     result = body["result"]
     if isinstance(result, CodeExecutionResult):
         return result
-    if isinstance(result, dict) and result.keys() <= {"stdout", "stderr"}:
+    is_text = isinstance(result, dict) and all(isinstance(one, str) for one in result.values())
+    if is_text and result.keys() <= {"stdout", "stderr"}:
         return CodeExecutionResult(**result)
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
     return CodeExecutionResult(stdout=text)
