@@ -75,6 +75,31 @@ async def test_of_20_rivals_for_one_slot_one_wins_and_the_others_see_it(bench: B
     assert all(found == stored for found in results if found is not None)
 
 
+async def test_outcomes_of_many_attempts_at_once_keep_apart(bench: Bench) -> None:
+    """They share inserts. Of each, all is stored up to where a rival of its own stands."""
+    runs, records = [new_run_id() for _ in range(12)], [record(n) for n in range(1, 4)]
+    rivals = {run: dataclasses.replace(records[1], nonce=new_nonce()) for run in runs[::5]}
+    for run, rival in rivals.items():
+        assert await bench.store.insert_outcomes(run, [rival]) is None
+    found = await asyncio.gather(*(bench.store.insert_outcomes(run, records) for run in runs))
+    assert found == [rivals.get(run) for run in runs]
+    for run in runs:
+        stored = sorted(await loaded(bench, run), key=lambda r: r.seq)
+        assert stored == ([records[0], rivals[run]] if run in rivals else records)
+
+
+async def test_outcomes_of_many_attempts_whose_replies_are_lost_are_not_written_twice(
+    bench: Bench,
+) -> None:
+    runs, records = [new_run_id() for _ in range(6)], [record(n) for n in range(1, 3)]
+    bench.faults.lose(Write.OUTCOMES, times=4)
+    found = await asyncio.gather(*(bench.store.insert_outcomes(run, records) for run in runs))
+    assert found == [None] * 6
+    assert bench.faults.all_lost
+    for run in runs:
+        assert len(await loaded(bench, run)) == 2
+
+
 async def test_a_large_body_comes_back_whole(bench: Bench) -> None:
     run = new_run_id()
     body = '"' + "ü" * (9 * 1024 * 1024) + '"'

@@ -10,7 +10,7 @@ from durable_adk.model.execution import StepDocument
 from durable_adk.model.identity import RunId
 from durable_adk.model.store_results import Write
 from durable_adk.store import filters
-from durable_adk.store.core import ACTIVITIES, STEPS, Part, Session
+from durable_adk.store.core import ACTIVITIES, STEPS, Core, Part, Session
 from durable_adk.store.documents import Doc, packed
 from durable_adk.store.errors import Unsettled
 from durable_adk.store.payloads import Envelope, part_nonce
@@ -21,10 +21,15 @@ from durable_adk.store.records import (
     record_from,
     step_fields,
 )
+from durable_adk.store.together import Together
 
 
 class Recording(Part):
     """Inserts under a run. Each key is one slot: the first insert stays for ever."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._outcomes = Together(self._inserted, timeout=core.link.timeout)
 
     async def insert_outcomes(self, run: RunId, records: Sequence[Record]) -> Record | None:
         """Insert outcomes in order. None when all are durable, else who holds a slot."""
@@ -38,7 +43,7 @@ class Recording(Part):
         async def once() -> Record | None:
             nonlocal rest
             while rest:
-                if await self._inserted(rest):
+                if await self._outcomes.insert(rest):
                     await core.stored(Write.OUTCOMES)
                     return None
                 mine, rival = await self._compared(rest)
@@ -49,7 +54,7 @@ class Recording(Part):
 
         return await core.repeated(Write.OUTCOMES, once)
 
-    async def _inserted(self, docs: list[Doc]) -> bool:
+    async def _inserted(self, docs: Sequence[Doc]) -> bool:
         """Whether one ordered insert stored them all; False at a duplicate."""
         return await self._core.insert_many(ACTIVITIES, docs, ordered=True)
 
