@@ -81,7 +81,12 @@ async def test_outcomes_of_many_attempts_at_once_keep_apart(bench: Bench) -> Non
     rivals = {run: dataclasses.replace(records[1], nonce=new_nonce()) for run in runs[::5]}
     for run, rival in rivals.items():
         assert await bench.store.insert_outcomes(run, [rival]) is None
-    found = await asyncio.gather(*(bench.store.insert_outcomes(run, records) for run in runs))
+    found = await asyncio.gather(
+        *(
+            bench.store.insert_outcomes(run, records, at_once=number % 4 == 3)
+            for number, run in enumerate(runs)
+        )
+    )
     assert found == [rivals.get(run) for run in runs]
     for run in runs:
         stored = sorted(await loaded(bench, run), key=lambda r: r.seq)

@@ -177,7 +177,7 @@ class Attempt(Sleeping):
             ended_at=self._clock.estimate(),
             attempt=self.execution.attempt,
         )
-        self._log.append(record)
+        self._log.append(record, at_once=call.policy is not UnknownOutcome.RERUN)
         self._hand_out.moves += 1
         self.records.add(record, position, entered_at=ticket.entered_at, at=self._hand_out.moves)
         return record

@@ -49,6 +49,7 @@ class OutcomeLog:
         self._on_broken = on_broken
         self._sink = sink
         self._handed = 0
+        self._at_once = False
         self._pending: list[Record] = []
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -60,10 +61,12 @@ class OutcomeLog:
         """Whether something handed over is not durable (or never will be)."""
         return self.written < self._handed or self.broken is not None
 
-    def append(self, record: Record) -> None:
-        """Hand an outcome over. Dropped when the log is broken."""
+    def append(self, record: Record, *, at_once: bool = False) -> None:
+        """Hand an outcome over. Dropped when the log is broken. ``at_once``: its insert waits for
+        nobody, and the caller for that insert."""
         if self.broken is not None:
             return
+        self._at_once = self._at_once or at_once
         self._handed += 1
         self._pending.append(record)
         if self._writer is None and self._timer is None:
@@ -117,7 +120,8 @@ class OutcomeLog:
             while self._pending and self.broken is None:
                 batch = self._pending[:LARGEST_BATCH]
                 del self._pending[:LARGEST_BATCH]
-                lost = await self._store.insert_outcomes(self._run, batch)
+                at_once, self._at_once = self._at_once, False
+                lost = await self._store.insert_outcomes(self._run, batch, at_once=at_once)
                 if lost is not None:
                     raise _slot_lost(lost)
                 self.written += len(batch)

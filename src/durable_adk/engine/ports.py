@@ -210,8 +210,11 @@ class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
 
     # ---------------------------------------------------------------- record
 
-    async def insert_outcomes(self, run: RunId, records: Sequence[Record]) -> Record | None:
-        """Insert outcomes in order, in one ordered insert.
+    async def insert_outcomes(
+        self, run: RunId, records: Sequence[Record], *, at_once: bool = False
+    ) -> Record | None:
+        """Insert outcomes in order, in one ordered insert: with ``at_once`` nothing is waited for,
+        else the store may wait for a moment and send those of several runs together.
 
         Repeat: yes; a duplicate under its own nonce is its own write.
         Returns: None when all are durable; else the first stored record that holds a slot

@@ -31,8 +31,11 @@ class Recording(Part):
         super().__init__(core)
         self._outcomes = Together(self._inserted, timeout=core.link.timeout)
 
-    async def insert_outcomes(self, run: RunId, records: Sequence[Record]) -> Record | None:
+    async def insert_outcomes(
+        self, run: RunId, records: Sequence[Record], *, at_once: bool = False
+    ) -> Record | None:
         """Insert outcomes in order. None when all are durable, else who holds a slot."""
+        insert = self._inserted if at_once else self._outcomes.insert
         core = self._core
         docs = [await self._document(run, record) for record in records]
         if not docs:
@@ -43,7 +46,7 @@ class Recording(Part):
         async def once() -> Record | None:
             nonlocal rest
             while rest:
-                if await self._outcomes.insert(rest):
+                if await insert(rest):
                     await core.stored(Write.OUTCOMES)
                     return None
                 mine, rival = await self._compared(rest)

@@ -23,8 +23,9 @@ MOST_CHARACTERS: Final = 64 * 1024
 
 MOST_ATTEMPTS: Final = 64
 
-PATIENCE_S: Final = 0.1
-"""For how long an insert that does not come back holds up the next one."""
+PATIENCE_S: Final = 0.002
+"""For how long an insert that does not come back holds up the next one: no longer than an outcome
+waits for company in its own log."""
 
 Insert = Callable[[Sequence[Doc]], Awaitable[bool]]
 """One ordered insert. False at a duplicate: what stands before it is stored."""

@@ -33,12 +33,16 @@ class GatedStore(MongoStore):
 
     gate: asyncio.Event | None = None
     sizes: list[int]
+    in_a_hurry: list[bool]
 
-    async def insert_outcomes(self, run: RunId, records: Sequence[Record]) -> Record | None:
+    async def insert_outcomes(
+        self, run: RunId, records: Sequence[Record], *, at_once: bool = False
+    ) -> Record | None:
+        self.in_a_hurry = [*getattr(self, "in_a_hurry", []), at_once]
         if self.gate is not None:
             await self.gate.wait()
         self.sizes = [*getattr(self, "sizes", []), len(records)]
-        return await super().insert_outcomes(run, records)
+        return await super().insert_outcomes(run, records, at_once=at_once)
 
 
 async def turn_over() -> None:
@@ -100,6 +104,20 @@ async def test_an_outcome_is_durable_before_the_caller_goes_on_where_that_is_pro
 
     await desk.run(execution, Scripted(script))
     assert seen == [("model", 1), ("fail", 2), ("durable", 3)]
+
+
+async def test_the_outcome_of_a_body_that_must_not_run_twice_waits_for_no_other_attempt() -> None:
+    desk = Desk()
+    store = GatedStore(desk.client, database="d", clock=desk.clock)
+
+    async def script(calls: Calls, _: list[object]) -> object:
+        await calls.model("m")
+        await calls.tool("f", policy=FAIL)
+        await calls.tool("d", durable=True)
+        return None
+
+    await desk.run(await desk.begin(), Scripted(script), store=store)
+    assert store.in_a_hurry == [False, True, False]
 
 
 async def parallel(calls: Calls, _: list[object]) -> object:

@@ -20,12 +20,16 @@ class SlowStore:
 
     def __init__(self) -> None:
         self.inserts: list[list[int]] = []
+        self.at_once: list[bool] = []
         self.stored: list[int] = []
         self.in_flight = 0
         self.most_in_flight = 0
         self._gates: list[asyncio.Future[Record | None]] = []
 
-    async def insert_outcomes(self, run: str, records: Sequence[Record]) -> Record | None:
+    async def insert_outcomes(
+        self, run: str, records: Sequence[Record], *, at_once: bool = False
+    ) -> Record | None:
+        self.at_once.append(at_once)
         self.inserts.append([record.seq for record in records])
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -113,6 +117,20 @@ async def test_whoever_waits_makes_everything_before_go_at_once() -> None:
     await waiting
     assert not log.is_behind
     await log.durable()
+
+
+async def test_the_insert_of_an_outcome_that_is_in_a_hurry_waits_for_nobody() -> None:
+    store = SlowStore()
+    log = new_log(store, [])
+    for seq, in_a_hurry in ((1, False), (2, True), (3, False)):
+        log.append(outcome(seq), at_once=in_a_hurry)
+        if seq > 1:
+            waiting = asyncio.ensure_future(log.durable())
+            await settle()
+            await store.finish()
+            await waiting
+    assert store.inserts == [[1, 2], [3]]
+    assert store.at_once == [True, False]
 
 
 async def test_a_wait_is_for_what_was_handed_over_before_it_only() -> None:

@@ -16,6 +16,12 @@ from durable_adk.store.together import Together
 deadline: ContextVar[str] = ContextVar("deadline", default="none")
 
 
+@pytest.fixture(autouse=True)
+def _(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits goes when the one before it ends, however slow the machine is."""
+    monkeypatch.setattr(together, "PATIENCE_S", 3600.0)
+
+
 class Collection:
     """Inserts that end when the test says so; a key that is taken ends one."""
 
