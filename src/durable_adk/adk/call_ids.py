@@ -66,6 +66,16 @@ class CallIds:
         self._derive = derive
         self._seen: list[_Seen] = []
 
+    def filled(self, response: LlmResponse) -> LlmResponse:
+        """The response with an id for each of its calls; the given one is left as it is, and may be
+        what is returned: a whole one that lacks none. A partial one is always a copy."""
+        if response.partial:
+            copied = response.model_copy(deep=True)
+        else:
+            copied = _with_own_calls(response)
+        self.fill(copied)
+        return copied
+
     def fill(self, response: LlmResponse) -> None:
         """Give an id to each call of the response that has none."""
         parts = (response.content.parts if response.content else None) or ()
@@ -74,7 +84,8 @@ class CallIds:
             return
         found = self._partial(calls) if response.partial else self._whole(calls)
         for call, seen in zip(calls, found, strict=True):
-            call.id = call.id or seen.id
+            if not call.id:
+                call.id = seen.id
 
     # ---------------------------------------------------------------- responses that are whole
 
@@ -134,6 +145,25 @@ class CallIds:
         )
         self._seen.append(seen)
         return seen
+
+
+def _with_own_calls(response: LlmResponse) -> LlmResponse:
+    """The response, or a copy as deep as the calls in it that have no id."""
+    content = response.content
+    parts = (content.parts if content else None) or []
+    if content is None or not any(_lacks_id(part) for part in parts):
+        return response
+    own = [
+        part.model_copy(update={"function_call": part.function_call.model_copy()})
+        if part.function_call and _lacks_id(part)
+        else part
+        for part in parts
+    ]
+    return response.model_copy(update={"content": content.model_copy(update={"parts": own})})
+
+
+def _lacks_id(part: types.Part) -> bool:
+    return part.function_call is not None and not part.function_call.id
 
 
 def _most_alike(pending: list[_Seen], calls: Sequence[types.FunctionCall]) -> dict[int, _Seen]:

@@ -22,7 +22,7 @@ from durable_adk.adk._patches import siblings_cancelled
 from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
-from durable_adk.errors import ReplayMismatch
+from durable_adk.errors import NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.position import Position, call_segment, join
@@ -82,7 +82,8 @@ async def _call(
         for response in recorded:
             yield response
         return
-    finals: list[LlmResponse] = []
+    finals: list[LlmResponse | dict[str, Any]] = []
+    called: set[str] = set()
     ids = _call_ids(scope, ordinal)
     with siblings_cancelled.Body(scope):
         scope.asks_model = True
@@ -90,13 +91,13 @@ async def _call(
             admitted.enter()
             async with aclosing(llm.generate_content_async(request, stream)) as responses:
                 async for given in responses:
-                    response = given.model_copy(deep=True)  # the user's object may be reused
-                    ids.fill(response)
+                    response = ids.filled(given)
                     if response.partial:
                         yield response
                     else:
-                        finals.append(response)
-            payload = _to_payload(scope, finals)
+                        finals.append(_taken(response))
+                        called |= toolsets.called_by(response)
+            payload = _to_payload(scope, finals, called)
             await attempt.leave(admitted)
         except (asyncio.CancelledError, GeneratorExit):
             await attempt.cancelled(admitted)
@@ -138,9 +139,23 @@ def _call_ids(scope: Scope, ordinal: int) -> CallIds:
     return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
 
 
-def _to_payload(scope: Scope, responses: list[LlmResponse]) -> Payload:
-    dumped = [plain.to_plain(response, "response") for response in responses]
-    left = {"responses": dumped, **toolsets.marks(scope, responses)}
+def _taken(response: LlmResponse) -> LlmResponse | dict[str, Any]:
+    """A response as it is recorded, at once: the model's object may be used again. One that cannot
+    be is kept for when the model has ended: that is refused then."""
+    try:
+        return plain.to_plain(response, "response")
+    except NotStorable:
+        return response.model_copy(deep=True)
+
+
+def _to_payload(
+    scope: Scope, responses: list[LlmResponse | dict[str, Any]], called: set[str]
+) -> Payload:
+    dumped = [
+        plain.to_plain(response, "response") if isinstance(response, LlmResponse) else response
+        for response in responses
+    ]
+    left = {"responses": dumped, **toolsets.marks(scope, called)}
     payload: Payload = scope.stage.encode(left, where="response")
     return payload
 

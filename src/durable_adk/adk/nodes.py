@@ -313,7 +313,7 @@ def _request(node_input: Any, *, where: str, is_compared: bool) -> str:
     """The digest of the input. A generator that is a tool gets its tool's context and arguments of
     any class: those were compared as the model, or the node before it, sent them."""
     try:
-        return codec.digest(codec.encode(_input_data(node_input), where=where))
+        return codec.digest_of(_input_data(node_input), where=where)
     except NotStorable:
         if is_compared:
             raise

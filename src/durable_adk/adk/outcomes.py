@@ -102,7 +102,7 @@ async def once(
 def digest_of(request: object, asked: str) -> str:
     """What a call is compared by; nothing where that cannot be stored."""
     try:
-        return codec.digest(codec.encode(request, where=asked))
+        return codec.digest_of(request, where=asked)
     except NotStorable:
         return ""
 

@@ -85,7 +85,12 @@ def _is_usual(model: BaseModel, apart: Collection[Field]) -> bool:
     if free is None:
         return False
     for name, item in model.__dict__.items():
-        if item is None or item is False or item is True or (cls, name) in apart:
+        if item is None or item is False or item is True:
+            continue
+        kind = type(item)
+        if (kind is str and item.isascii()) or (not item and (kind is dict or kind is list)):
+            continue
+        if (cls, name) in apart:
             continue
         if not (_is_json(item) if name in free else _is_declared(item, apart)):
             return False
@@ -93,12 +98,20 @@ def _is_usual(model: BaseModel, apart: Collection[Field]) -> bool:
 
 
 def _is_declared(item: Any, apart: Collection[Field]) -> bool:
-    kind = type(item)
+    kind: Any = type(item)
     if kind is list or kind is set:
         return all(_is_declared(one, apart) for one in item)
-    if isinstance(item, BaseModel):
+    if kind is str or kind is int:
+        return _is_json(item)
+    if _is_class_of(BaseModel, kind):
         return _is_usual(item, apart)
-    return isinstance(item, enum.Enum) or _is_json(item)
+    return _is_class_of(enum.Enum, kind) or _is_json(item)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_class_of(base: type, kind: type) -> bool:
+    """``issubclass``, which takes its time for classes of pydantic."""
+    return issubclass(kind, base)
 
 
 def _is_json(value: Any) -> bool:

@@ -94,15 +94,18 @@ def wrap_gate(adk_gate: Any) -> Any:
         held_back = await adk_gate(tool, function_args, tool_context)
         scope = current()
         if held_back is not None and scope is not None and scope.kind == "call":
-            _note(scope, tool, function_args, tool_context)
+            fits = _takes(tool, function_args)
+            _note(scope, tool, function_args, tool_context, fits=fits)
         return held_back
 
     return apply_confirmation_gate
 
 
-def _note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> None:
+def _note(
+    call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext, *, fits: bool
+) -> None:
     place = (_agent_of(call).path, context.function_call_id or "")
-    call.stage.gated[place] = (tool.name, copy.deepcopy(args), _takes(tool, args))
+    call.stage.gated[place] = (tool.name, copy.deepcopy(args), fits)
     expiring.note(call.stage, *place, tool)
 
 
@@ -140,7 +143,7 @@ async def _recorded(
     ordinal = agent.count(f"tool:{call.path}")
     position = Position(stage.step, call.path, agent.entry, Kind.TOOL, ordinal)
     try:
-        request = codec.digest(codec.encode([tool.name, args], where=f"{tool.name} arguments"))
+        request = codec.digest_of([tool.name, args], where=f"{tool.name} arguments")
     except NotStorable as error:
         await attempt.halt(error)
     asked = describe(tool.name, redacted(args, stage.redact))
@@ -149,7 +152,8 @@ async def _recorded(
         run = agent_tool_waits.stand_in(tool)
     except ConfigError as error:
         await attempt.halt(error)
-    _note(call, tool, args, context)
+    fits = _takes(tool, args)
+    _note(call, tool, args, context, fits=fits)
     func = getattr(tool, "func", None)
     terms = stage.policy_of(tool.name, args, tool, func, call_id=context.function_call_id or "")
     admitted = await stage.admit(
@@ -180,7 +184,7 @@ async def _recorded(
             if context.actions.requested_auth_configs and not stage.keeps_secrets:
                 await attempt.halt(check.credential(agent.node_path, tool.name))
             left = {"result": result, **_left(before, context, scope)}
-            if not _takes(tool, args):  # ADK leaves out what a model made up
+            if not fits:  # ADK leaves out what a model made up
                 left[UNFIT] = True
             payload = stage.encode(left, where=f"{tool.name} result")
             await attempt.leave(admitted)

@@ -45,14 +45,14 @@ def wrap(adk_list: Any) -> Any:
     return get_tools_with_prefix
 
 
-def marks(scope: Scope, responses: Iterable[LlmResponse]) -> dict[str, Any]:
+def called_by(response: LlmResponse) -> set[str]:
+    """The names of the tools that a response calls."""
+    parts = (response.content.parts if response.content else None) or ()
+    return {part.function_call.name or "" for part in parts if part.function_call}
+
+
+def marks(scope: Scope, called: Iterable[str]) -> dict[str, Any]:
     """What a model's record says of the toolsets whose tools its responses call."""
-    called = {
-        part.function_call.name or ""
-        for response in responses
-        for part in (response.content.parts if response.content else None) or ()
-        if part.function_call
-    }
     listed = scope.stage.toolsets
     from_toolsets = {
         name: listed[scope.path, name] for name in sorted(called) if (scope.path, name) in listed

@@ -117,6 +117,7 @@ class Link:
         self._given: Any = given
         self._client: Any = None
         self._database: Any = None
+        self._collections: dict[str, Any] = {}
         self._newest: Timestamp | None = None
 
     def __repr__(self) -> str:
@@ -147,6 +148,7 @@ class Link:
         if self.driver is Driver.PYMONGO:
             _duplicator(self._client)
         self._database = self._configured(self._client)
+        self._collections = {}
         if self.driver is not Driver.MOCK:
             known = self._of_pymongo().topology_description.server_descriptions()
             self.hosts = ", ".join(sorted(f"{h}:{p}" if p else h for h, p in known))
@@ -154,6 +156,7 @@ class Link:
     async def close(self) -> None:
         """Close the client if it was made here. Repeat: yes."""
         client, self._client, self._database = self._client, None, None
+        self._collections = {}
         self._newest = None
         if client is not None and self.driver is Driver.URI:
             await client.close()
@@ -173,7 +176,10 @@ class Link:
         """One of our collections, by its name without the prefix."""
         if self._database is None:
             raise ConfigError("store", "is not open", "Await open() first.")
-        return self._database[self.prefix + name]
+        found = self._collections.get(name)
+        if found is None:  # a driver makes a new object each time, which is not cheap
+            found = self._collections[name] = self._database[self.prefix + name]
+        return found
 
     async def command(self, name: str, value: object = 1) -> dict[str, Any]:
         """Run a command on our database (real servers only)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import uuid
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable_adk.adk.call_ids import CallIds, Fit, fit_of
+from durable_adk.adk.scope import derived_uuid
 
 Args = dict[str, Any]
 
@@ -240,3 +242,23 @@ def test_ids_are_by_place_when_each_partial_repeats_all_before_it(
 def test_without_partials_ids_are_by_place(calls: list[tuple[str, Args]]) -> None:
     found = ids_of(whole(*(call(name, args) for name, args in calls)))
     assert found == [[f"adk-{n}" for n in range(len(calls))]]
+
+
+def test_what_the_model_gave_is_left_as_it_is() -> None:
+    given, named = whole(call("f", {"n": 1}), call("g", id="own")), whole(call("g", id="own"))
+    before = given.model_copy(deep=True)
+    ids = CallIds(lambda n: f"adk-{n}")
+    filled = ids.filled(given)
+    assert [one.id for one in filled.get_function_calls()] == ["adk-0", "own"]
+    assert given == before
+    assert ids.filled(named) is named  # nothing was missing
+    partial = said(call("f", {"n": 2}))
+    copied = ids.filled(partial)
+    copied.get_function_calls()[0].args["n"] = 3  # type: ignore[index]  # a caller's to change
+    assert [one.args for one in partial.get_function_calls()] == [{"n": 2}]
+
+
+@given(parts=st.lists(st.text(st.characters(codec="utf-8")), max_size=5))
+def test_derived_ids_are_those_of_uuid5(parts: list[str]) -> None:
+    """They are on record, in events and in arguments: another text would be another run."""
+    assert derived_uuid(*parts) == str(uuid.uuid5(uuid.NAMESPACE_OID, "|".join(parts)))
