@@ -6,7 +6,10 @@ goes on after a rollback; what cannot is not refused.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +19,12 @@ from google.adk.events import RequestInput
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow, node
 
+from durable_adk import App, step
 from durable_adk.adk.scripted_model import calls, says
+from durable_adk.store.clock import ServerClock
 from tests.cases.conftest import approve
 from tests.faults.catalogue import agent
-from tests.support.lives import Ledger
+from tests.support.lives import LEASE_PASSED_MS, Ledger, begin_fork, warm
 
 Build = Callable[[Ledger], Any]
 
@@ -289,6 +294,80 @@ async def test_changed_code_is_refused_kept_and_goes_on_after_a_rollback(
     (out,) = await rolled_back.recover()
     assert out.status == "completed", out.error
     assert not [row for row in ran if row[0] != "model" and ledger.rows().count(row) > 1]
+
+
+def charging(ledger: Ledger, first: str, second: str, *, dies: bool) -> Workflow:
+    """Two effects in a row: one node has finished when the other one is cut off behind its own."""
+
+    def charge(node_input: Any) -> None:
+        ledger.add("charge")
+
+    async def pay(node_input: Any) -> None:
+        await step("paid", ledger.add, "pay")
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    row = [FunctionNode(func=charge, name=first), FunctionNode(func=pay, name=second)]
+    return Workflow(name="flow", edges=[(START, *row)])
+
+
+def looking_in_line(ledger: Ledger, first: str, second: str, *, dies: bool) -> Any:
+    """The same of agents that are no nodes: the tool that the second one calls is cut off."""
+
+    def stop(q: str) -> str:
+        """Stop."""
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ledger.add("look", "stop")
+        return "stopped"
+
+    stop.__name__ = "look"
+    parts = [looker(ledger, first), agent(ledger, second, *LOOKS, tools=[stop])]
+    return SequentialAgent(name="line", sub_agents=parts)
+
+
+LOOKS = (calls(("look", {"q": "stop"})), says("looked"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+@pytest.mark.parametrize("names", [("a2", "b"), ("a", "b2")], ids=["finished", "under way"])
+@pytest.mark.parametrize("root", [charging, looking_in_line])
+def test_a_node_that_was_renamed_after_a_crash_does_not_run_again(
+    ledger: Ledger, replica_set_uri: str, database: str, root: Any, names: Any, mode: str
+) -> None:
+    """Nothing was suspended: its owner was killed in the second node of the step."""
+    warm()
+    clock, namespace = ServerClock(), f"n{os.urandom(6).hex()}"
+
+    async def acts(names: tuple[str, str], *what: str, dies: bool = False) -> Any:
+        config = {
+            "features": {"durable_workflow": True},
+            "namespace": namespace,
+            "replay": {"mode": mode},
+            "shutdown": {"grace": "0s"},
+        }
+        place = {"mongodb": replica_set_uri, "database": database, "clock": clock}
+        code = root(ledger, *names, dies=dies)
+        async with App("cases", root_agent=code, config=config, **place) as app:
+            if dies:
+                await app.invoke(user_id="u", message="go", execution_id="x")
+            if "retry" in what:
+                await app.retry("x")
+            (out,) = await app.recover()
+            return out.status, out.error and out.error.type, out.error and out.error.message
+
+    code, _ = begin_fork(lambda: asyncio.run(acts(("a", "b"), dies=True))).wait()
+    assert code == -signal.SIGKILL
+    ran = ledger.rows()
+    clock.advance(LEASE_PASSED_MS)
+    status, error, message = asyncio.run(acts(names))
+    assert (status, error, ledger.rows()) == ("stuck", "ReplayMismatch", ran)
+    assert "asked no such node, and " in message
+    status, *_ = asyncio.run(acts(("a", "b"), "retry"))
+    assert status == "completed"
+    effects = [row for row in ledger.rows() if row[0] != "model"]
+    assert len(effects) == len(set(effects)) == 2
 
 
 @pytest.mark.parametrize("mode", ["restore", "walk"])

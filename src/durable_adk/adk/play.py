@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from google.adk.agents import BaseAgent, LlmAgent
@@ -49,6 +50,7 @@ class AdkPlay:
         self._is_open = False
         stage.deliver = self._deliver
         stage.sleepers.leave = self._asleep
+        stage.attempt.places.has = partial(topology.has, root)
 
     def restore(self, step: StepDocument) -> None:
         for event in stored.decode_step(self._stage.attempt.execution, step):

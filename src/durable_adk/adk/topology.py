@@ -137,6 +137,15 @@ def check_asleep(root: BaseNode, frontier: Frontier | None) -> None:
             _find(root, wait.operation_path)
 
 
+def has(root: BaseNode, path: str) -> bool:
+    """Whether the topology has what ran at a path, or does not say."""
+    try:
+        _find(root, path)
+    except ReplayMismatch:
+        return False
+    return True
+
+
 def _asker(node: BaseNode, author: str) -> BaseNode | None:
     """Who asked at a place: an agent that is no node may have handed over to another one there."""
     if node.name == author or not isinstance(node, BaseAgent):

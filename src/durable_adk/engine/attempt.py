@@ -23,6 +23,7 @@ from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.fault_points import enter_body, leave_body
 from durable_adk.engine.handout import HandOut
 from durable_adk.engine.log import OutcomeLog
+from durable_adk.engine.places import Places
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
@@ -53,6 +54,7 @@ class Attempt(Sleeping):
         step, recorded: The step being run (the engine sets it), and what counts in every one.
         ending: Whether and why the attempt is over.
         doubts: The bodies of it that must not run twice.
+        places: What the code still has.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Attempt(Sleeping):
         self.causes = Causes()
         self.ending = Ending(execution.execution_id)
         self.recorded = recorded
+        self.places = Places()
         self.doubts = Doubts(execution, store=store, clock=clock, on_death=self.stop)
         self._permit = permit
         self._clock = clock
@@ -244,6 +247,8 @@ class Attempt(Sleeping):
     # ---------------------------------------------------------------- live
 
     async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
+        if not self.records.committed:  # of a committed step ``check_walked`` knows
+            await self.places.check(call, self._hand_out, self.halt)
         running = self._entered.get(digest)
         if running is not None and not running.settled:
             await self.halt(
