@@ -10,7 +10,7 @@ import pytest
 from google.adk.events import RequestInput
 from google.adk.workflow import START, FunctionNode, Workflow
 
-from durable_adk import ConfigError, NotFound, durable_tool, step
+from durable_adk import ConfigError, NotFound, durable_tool, sleep, step
 from durable_adk.adk.scripted_model import calls, says
 from durable_adk.engine.ports import Write
 from tests.cases.conftest import approve
@@ -165,6 +165,29 @@ async def test_a_node_that_ran_others_is_entered_and_its_steps_are_not(make_app,
     assert not [name for name in +writes.seen if name != "node lead"]
     out = await app.resume("x", approve(out))
     assert (await checker.executions.replay("x")).ok
+
+
+async def test_what_a_body_did_before_it_slept_is_told_as_not_looked_at(make_app, ledger) -> None:
+    """Only an attempt enters it: what it does before its sleep may be more than steps."""
+
+    def flow(name: str) -> Workflow:
+        async def nap(node_input: Any) -> None:
+            ledger.add("entered")
+            await step(name, ledger.add, name)
+            await sleep(3600)
+
+        return Workflow(name="flow", edges=[(START, nap)])
+
+    out = await make_app(flow("pay")).invoke(user_id="u", message="go", execution_id="x")
+    assert (out.status, [wait.kind for wait in out.waits]) == ("suspended", ["timer"])
+    ran = ledger.rows()
+    for name in ("pay", "charge"):
+        report = await make_app(flow(name)).executions.replay("x")
+        assert (report.ok, report.matched, report.recorded) == (True, 0, 1)
+        assert report.unchecked == ("1|agent#1/nap#1|1|step|1|pay",)
+    assert ledger.rows() == ran
+    report = await make_app(graph("nap2")(ledger)).executions.replay("x")
+    assert not report.ok and report.error.type == "ReplayMismatch"
 
 
 async def test_a_prompt_that_differs_is_a_warning_and_a_difference_where_that_is_asked_for(

@@ -8,11 +8,11 @@ from durable_adk.adk import usage
 from durable_adk.app import checks, show
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import ExecutionRecord, Outcome, Page, Wait
-from durable_adk.app.replay import ReplayReport, report_of
+from durable_adk.app.replay import ReplayReport, report_of, unread_report
 from durable_adk.app.waiting import page_of_waits
 from durable_adk.engine import answers
 from durable_adk.engine.reads import shown_steps
-from durable_adk.errors import ConfigError, NotFound
+from durable_adk.errors import ConfigError, CorruptHistory, KeyMissing, NotFound
 from durable_adk.model.activity import ActivityInfo
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import checked_id, execution_key
@@ -85,16 +85,21 @@ class Executions:
         user_id: str | None = None,
         session_id: str | None = None,
         status: str | None = None,
+        version: str | None = None,
         kind: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ExecutionRecord]:
         """Executions, newest first.
 
+        One whose content cannot be read here (a key that is not configured, a chunk that is gone,
+        a newer schema) is listed with what can be, and its ``error`` says why.
+
         Args:
             user_id: Only this user's.
             session_id: Only those of this session.
             status: Only those that stand so.
+            version: Only those with an attempt under this ``version`` of ``agent.yaml``.
             kind: Only those with an open wait of this kind, as for ``waits.list``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
@@ -105,6 +110,7 @@ class Executions:
             user_id=checks.checked_optional_id("user_id", user_id),
             session_id=checks.checked_optional_id("session_id", session_id),
             status=None if status is None else checked_status(status),
+            version=None if version is None else checks.checked_text("version", version),
             limit=checks.checked_limit(limit),
             cursor=None if cursor is None else checks.checked_text("cursor", cursor),
         )
@@ -160,15 +166,28 @@ class Executions:
         user_id: str | None = None,
         session_id: str | None = None,
         status: str | None = None,
+        version: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ReplayReport]:
-        """``replay`` for each execution of a page of ``list``, one after the other."""
+        """``replay`` for each execution of a page of ``list``, one after the other; of one that
+        cannot be read the report has the reason."""
         found = await self.list(
-            user_id=user_id, session_id=session_id, status=status, limit=limit, cursor=cursor
+            user_id=user_id,
+            session_id=session_id,
+            status=status,
+            version=version,
+            limit=limit,
+            cursor=cursor,
         )
-        reports = [await self.replay(record.id) for record in found]
+        reports = [await self._replayed(record) for record in found]
         return Page(tuple(reports), found.cursor)
+
+    async def _replayed(self, record: ExecutionRecord) -> ReplayReport:
+        try:
+            return await self.replay(record.id)
+        except (CorruptHistory, KeyMissing) as error:  # it must not hide the others
+            return unread_report(record, error)
 
     async def export(self, execution_id: str) -> Any:
         """Reserved."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from durable_adk.app import show
 from durable_adk.app._json import jsonable
-from durable_adk.app.outcome import ErrorInfo
+from durable_adk.app.outcome import ErrorInfo, ExecutionRecord
 from durable_adk.engine.ends import stored_error
 from durable_adk.engine.replaying import Replay
-from durable_adk.errors import ReplayMismatch
+from durable_adk.errors import DurableError, ReplayMismatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,16 @@ class ReplayReport:
 
     Attributes:
         status: The execution's, when it was read.
-        ok: Nothing differs, as far as the record goes.
+        ok: Nothing differs, as far as the record goes, and but for what is ``unchecked``.
         matched: How many of the ``recorded`` calls the code made again.
         recorded: How many there are, without those inside recorded bodies.
         difference: The first one, or None.
         error: The same as an attempt would show it; or what else ended the walk: records that are
             missing or cannot be read, code that is refused, a callback that raises.
         warnings: Model prompts that differ, where ``replay.input_mismatch.model`` is ``warn``.
+        unchecked: Positions of recorded calls that only an attempt compares: a body that is not
+            recorded yet, as one that sleeps, is not entered by a check, and what it did inside
+            (``step()``, ``sleep()``) was not asked for.
     """
 
     execution_id: str
@@ -52,6 +55,7 @@ class ReplayReport:
     difference: ReplayDifference | None = None
     error: ErrorInfo | None = None
     warnings: tuple[ReplayDifference, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def to_dict(self) -> Mapping[str, Any]:
         return dict(jsonable(self))
@@ -68,6 +72,19 @@ def report_of(found: Replay) -> ReplayReport:
         difference=None if found.difference is None else _difference(found.difference),
         error=None if failed is None else show.error_of(stored_error(failed)),
         warnings=tuple(_difference(one) for one in found.warnings),
+        unchecked=found.unchecked,
+    )
+
+
+def unread_report(record: ExecutionRecord, error: DurableError) -> ReplayReport:
+    """Of an execution that cannot be read here."""
+    return ReplayReport(
+        execution_id=record.id,
+        status=record.status,
+        ok=False,
+        matched=0,
+        recorded=0,
+        error=show.error_of(stored_error(error)),
     )
 
 

@@ -138,6 +138,7 @@ class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
         Time: the server's.
         Repeat: with the same nonce, yes.
         Returns: the claimed execution, read in the claim's causal session, or None.
+        Raises: Unread: it is claimed, and its content cannot be read; likewise ``claim_to_close``.
         """
         ...
 
@@ -319,8 +320,10 @@ class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
         failures: int,
         voided: Sequence[str],
         backoff_ms: int,
+        is_readable: bool = True,
     ) -> None:
-        """Give the attempt up: ``queued`` with ``wake_at = NOW + backoff``, or ``stuck`` (FAR).
+        """Give the attempt up: ``queued`` with ``wake_at = NOW + backoff``, or ``stuck`` (until its
+        deadline; what cannot be read, and so not be ended either: FAR).
 
         Effect: error, failures, voided slots added; no claim. Filter token, ``running``.
         Raises: LeaseLost.

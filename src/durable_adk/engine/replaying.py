@@ -48,6 +48,7 @@ class Replay:
         difference: The first one, or None.
         error: What else ended the walk before its end, or None.
         warnings: Recorded model responses that are used for other prompts.
+        unchecked: Positions of recorded calls inside bodies of the open step that were not entered.
     """
 
     execution: Execution
@@ -56,6 +57,7 @@ class Replay:
     difference: ReplayMismatch | None = None
     error: Exception | None = None
     warnings: tuple[ReplayMismatch, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 async def replay(
@@ -117,6 +119,7 @@ async def replay(
         difference=difference,
         error=other,
         warnings=tuple(attempt.warnings),
+        unchecked=attempt.unchecked(),
     )
 
 
@@ -156,12 +159,18 @@ class CheckingAttempt(ClosingAttempt):
     def passed_over(self) -> ReplayMismatch | None:
         """The first record of the step being run that nobody asked for, though somebody could."""
         for entry in self._hand_out.left():
-            path = entry.position.path
-            if not any(is_under(path, around) for around in self._not_entered):
+            if not self._is_inside(entry):
                 return ReplayMismatch(
                     entry.position.text, recorded=entry.record.name, asked="nothing"
                 )
         return None
+
+    def unchecked(self) -> tuple[str, ...]:
+        """What nobody asked for because the body that would was not entered."""
+        return tuple(e.position.text for e in self._hand_out.left() if self._is_inside(e))
+
+    def _is_inside(self, entry: Entry) -> bool:
+        return any(is_under(entry.position.path, around) for around in self._not_entered)
 
     async def _replay(self, call: Call, entry: Entry) -> Replayed:
         if entry.record.status is RecordStatus.IN_DOUBT:

@@ -16,10 +16,11 @@ from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
+from durable_adk.engine.unread import left_stuck
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
 from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError
 from durable_adk.model.identity import ExecutionKey, new_nonce
-from durable_adk.model.store_results import Begun, Busy, Forked, Taken
+from durable_adk.model.store_results import Begun, Busy, Forked, Taken, Unread
 
 logger = logging.getLogger("durable_adk.engine")
 
@@ -106,14 +107,17 @@ class Attempts:
     async def _claim(self, key: ExecutionKey, *, early: bool = False) -> Execution | None:
         """The claim; and again, where expiry had something to answer first."""
         for is_last in (False, True):
-            claimed = await self._store.claim(
-                key,
-                nonce=new_nonce(),
-                ttl_ms=self._settings.lease_ttl_ms,
-                version=self._settings.version,
-                code=self._settings.code,
-                early=early,
-            )
+            try:
+                claimed = await self._store.claim(
+                    key,
+                    nonce=new_nonce(),
+                    ttl_ms=self._settings.lease_ttl_ms,
+                    version=self._settings.version,
+                    code=self._settings.code,
+                    early=early,
+                )
+            except Unread as unread:
+                return await left_stuck(self._store, unread)
             if claimed is not None or is_last or not await self._expiring.apply_to(key):
                 return claimed
         return None
@@ -154,8 +158,8 @@ class Attempts:
         sink: Sink | None,
     ) -> Execution | None:
         execution = await claim()
-        if execution is None:
-            return None
+        if execution is None or execution.claim is None:  # nothing is due, or it cannot be read
+            return execution
         ended = await self._hold(live, execution, sink)
         while ended is not None and _is_answered(ended) and not live.stopping:
             # All that it asks was answered before: while something of the same step slept.
@@ -163,6 +167,8 @@ class Attempts:
             claimed = await self._claim(live.key)
             if claimed is None:
                 return await self._store.get_execution(live.key)
+            if claimed.claim is None:
+                return claimed
             ended = await self._hold(live, claimed, sink)
         if ended is not None:
             return ended
@@ -170,6 +176,8 @@ class Attempts:
             live.stopping = False
             live.claimed_at = self._clock.elapsed()
             closed = await self._close_claim(live.key, *live.ending)
+            if closed is not None and closed.claim is None:
+                return closed
             if closed is not None and (ended := await self._hold(live, closed, None)):
                 return ended
         return await self._store.get_execution(live.key)
@@ -202,13 +210,16 @@ class Attempts:
     async def _close_claim(
         self, key: ExecutionKey, closing: Status, reason: str
     ) -> Execution | None:
-        return await self._store.claim_to_close(
-            key,
-            closing=closing,
-            reason=reason,
-            nonce=new_nonce(),
-            ttl_ms=self._settings.lease_ttl_ms,
-        )
+        try:
+            return await self._store.claim_to_close(
+                key,
+                closing=closing,
+                reason=reason,
+                nonce=new_nonce(),
+                ttl_ms=self._settings.lease_ttl_ms,
+            )
+        except Unread as unread:
+            return await left_stuck(self._store, unread)
 
     async def _release(self, lease: Lease) -> None:
         try:

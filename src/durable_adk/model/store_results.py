@@ -77,6 +77,18 @@ class Forked:
     session: SessionRecord
 
 
+class Unread(Exception):
+    """A claim that took the lease of an execution whose content cannot be read.
+
+    Attributes:
+        execution: What can be read of it, under the lease; its ``error`` says what cannot.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        super().__init__(f"execution {execution.execution_id!r} is claimed and cannot be read")
+        self.execution = execution
+
+
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """What a renewal found.
@@ -109,13 +121,15 @@ class Reencrypted:
 class Selection:
     """Which documents of a tenant a list or a scan wants.
 
-    ``status`` narrows executions; ``kind`` narrows waits; ``cursor`` is what a page returned.
+    ``status`` narrows executions, and so does ``version``, an agent version that they ran under;
+    ``kind`` narrows waits; ``cursor`` is what a page returned.
     """
 
     tenant: Tenant
     user_id: str | None = None
     session_id: str | None = None
     status: Status | None = None
+    version: str | None = None
     kind: str | None = None
     limit: int = 50
     cursor: str | None = None

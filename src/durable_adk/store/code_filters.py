@@ -7,6 +7,7 @@ progress or a retry, or two versions that are deployed side by side would try in
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from durable_adk.model.execution import Status
@@ -29,6 +30,14 @@ def ran_under(code: str) -> list[dict[str, Any]]:
     is_known = {"$in": [{"$literal": code}, known]}
     noted = {"$cond": [is_known, known, {"$concatArrays": [known, {"$literal": [code]}]}]}
     return [{"$set": {"codes": noted}}]
+
+
+def ran_under_agent(version: str) -> dict[str, Any]:
+    """Executions with an attempt under an agent version: the last part of ``RanUnder.code``.
+
+    ``version`` is text that is safe in a filter.
+    """
+    return {"codes": {"$regex": rf"^[^ ]+ [^ ]+ {re.escape(version)}$"}}
 
 
 def stuck_under_another(version: str) -> dict[str, Any]:

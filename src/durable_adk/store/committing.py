@@ -113,6 +113,7 @@ class Committing(Part):
         failures: int,
         voided: Sequence[str],
         backoff_ms: int,
+        is_readable: bool = True,
     ) -> None:
         """Give the attempt up: queued after a back-off, or stuck. Raises: LeaseLost."""
         now = self._core.clock.now()
@@ -123,6 +124,8 @@ class Committing(Part):
                 expiry_filters.queued_until(now, backoff_ms)
                 if status is Status.QUEUED
                 else expiry_filters.stuck_until()
+                if is_readable
+                else FAR
             ),
             voided=voided,
             fields={"error": error_document(error), "failures": failures},

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
+from durable_adk.errors import CorruptHistory, KeyMissing
 from durable_adk.model.execution import Execution, Lease, Status
 from durable_adk.model.identity import ExecutionKey, Nonce, new_nonce
-from durable_adk.model.store_results import Renewal, Write
+from durable_adk.model.store_results import Renewal, Unread, Write
 from durable_adk.store import code_filters, doubt_filters, expiry_filters, filters
 from durable_adk.store.core import EXECUTIONS, Core, Part, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from, printable
+from durable_adk.store.outlines import outline_of
 
 
 async def renew_in(
@@ -103,8 +105,19 @@ class Leases(Part):
         core = self._core
         found = found | core.sealing.readable()  # never take what cannot be read
 
-        async def whole(session: Session, doc: Doc) -> Execution:
-            return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
+        async def whole(session: Session, reading: Awaitable[Doc | None]) -> Execution | None:
+            try:
+                doc = await reading
+                if doc is None:
+                    return None
+                return execution_from(doc, await core.texts(session, execution_envelopes(doc)))
+            except (CorruptHistory, KeyMissing) as error:
+                mine = filters.claimed_as(key, nonce)
+                doc = await core.collection(EXECUTIONS).find_one(mine, session=session)
+                outline = None if doc is None else outline_of(doc, error)
+                if outline is None:
+                    raise
+                raise Unread(outline) from error
 
         async def put(session: Session) -> Execution | None:
             now = core.clock.now()
@@ -114,12 +127,12 @@ class Leases(Part):
             before = code_filters.taking(extra.get("version"))
             noted = code_filters.ran_under(code)
             update = [*before, *doubt_filters.keeping_lease_end(update), *noted]
-            doc = await core.find_one_and_update(session, EXECUTIONS, found, update)
-            return None if doc is None else await whole(session, doc)
+            taking = core.find_one_and_update(session, EXECUTIONS, found, update)
+            return await whole(session, taking)
 
         async def settle(session: Session) -> Execution | None:
-            doc = await core.find_one(session, EXECUTIONS, filters.claimed_as(key, nonce))
-            return None if doc is None else await whole(session, doc)
+            mine = filters.claimed_as(key, nonce)
+            return await whole(session, core.find_one(session, EXECUTIONS, mine))
 
         return await core.write(Write.CLAIM, put, settle)
 

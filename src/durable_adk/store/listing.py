@@ -5,10 +5,10 @@ from __future__ import annotations
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
 from durable_adk.model.store_results import Selection
-from durable_adk.store import filters
+from durable_adk.store import code_filters, filters
 from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
-from durable_adk.store.outlines import outline_of
+from durable_adk.store.outlines import shown
 from durable_adk.store.pages import page, place_in
 from durable_adk.store.retention_filters import NOT_GONE
 
@@ -33,6 +33,9 @@ class Listing(Part):
     ) -> tuple[tuple[Execution, ...], str | None]:
         """Newest first, with the cursor of the next page."""
         wanted = {**filters.executions_of(selection), **NOT_GONE}
+        if selection.version is not None:
+            version = filters.text("version", selection.version)
+            wanted |= code_filters.ran_under_agent(version)
         found = place_in(wanted, "created_at", selection, descending=True)
         sort = [("created_at", -1), ("_id", -1)]
         items = await self._executions(
@@ -41,10 +44,13 @@ class Listing(Part):
         return page(items, selection, lambda e: (e.created_at, e.key))
 
     async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
-        """Suspended executions with open waits, oldest first."""
+        """Suspended executions with open waits, oldest first; one that cannot be read without its
+        frontier."""
         found = place_in(filters.waiting(selection), "waiting_since", selection, descending=False)
         sort = [("waiting_since", 1), ("_id", 1)]
-        items = await self._executions("open waits", found, sort, selection.limit + 1)
+        items = await self._executions(
+            "open waits", found, sort, selection.limit + 1, outlines=True
+        )
         return page(items, selection, lambda e: (e.waiting_since or 0, e.key))
 
     async def list_due(
@@ -74,7 +80,7 @@ class Listing(Part):
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
         """Executions whose last committed step has shared state that is not applied."""
         found = filters.scopes_due_of(tenant) | self._core.sealing.readable()
-        return await self._executions("due shared state", found, [], limit)
+        return await self._executions("due shared state", found, [], limit, outlines=True)
 
     async def next_wake(self, tenant: Tenant) -> int | None:
         """The earliest ``wake_at`` of active executions, or None."""
@@ -107,11 +113,12 @@ class Listing(Part):
             return ()
 
         async def once(session: Session) -> tuple[Execution, ...]:
+            if outlines:
+                cursor = core.collection(EXECUTIONS).find(found, session=session)
+                cursor = cursor.sort(sort) if sort else cursor
+                return await shown(core, session, await cursor.limit(limit).to_list(None))
             docs = await core.find(session, EXECUTIONS, found, sort=sort or None, limit=limit)
-            shown = [outline_of(doc) if outlines else None for doc in docs]
-            whole = [doc for doc, one in zip(docs, shown, strict=True) if one is None]
-            texts = await core.texts(session, [e for d in whole for e in execution_envelopes(d)])
-            pairs = zip(docs, shown, strict=True)
-            return tuple(one or execution_from(doc, texts) for doc, one in pairs)
+            texts = await core.texts(session, [e for d in docs for e in execution_envelopes(d)])
+            return tuple(execution_from(doc, texts) for doc in docs)
 
         return await core.read(what, once)

@@ -1,29 +1,66 @@
-"""An execution whose document this code cannot read, as a list shows it: who, where, and why."""
+"""Executions as a list shows them: one that cannot be read here is shown by who, where, and why.
+
+One document of another version, under a key that is not here, or with a chunk that is gone must not
+hide the rest of a page.
+"""
 
 from __future__ import annotations
 
-from durable_adk.errors import CorruptHistory
+from collections.abc import Sequence
+
+from durable_adk.errors import CorruptHistory, DurableError, KeyMissing
 from durable_adk.model.execution import Execution, Status, StoredError
-from durable_adk.model.identity import ExecutionKey, FencingToken, RunId, SessionKey, Tenant
-from durable_adk.store.documents import Doc, current
+from durable_adk.model.identity import (
+    ExecutionKey,
+    FencingToken,
+    Nonce,
+    RunId,
+    SessionKey,
+    Tenant,
+)
+from durable_adk.store.core import EXECUTIONS, Core, Session
+from durable_adk.store.documents import Doc, execution_envelopes, execution_from
 
 
-def outline_of(doc: Doc) -> Execution | None:
-    """None if the document can be read, or has not even an outline.
+async def shown(core: Core, session: Session, docs: Sequence[Doc]) -> tuple[Execution, ...]:
+    """Executions of documents as they are stored; what cannot be read of one is left out.
 
-    One document of another version must not hide the rest of a page.
+    Raises:
+        CorruptHistory, KeyMissing: a document has not even an outline.
     """
     try:
-        current(doc)
-    except CorruptHistory as error:
-        try:
-            return _outline(doc, error)
-        except (KeyError, ValueError):
-            return None
-    return None
+        return await _whole(core, session, docs)
+    except (CorruptHistory, KeyMissing):
+        return tuple([await _one(core, session, doc) for doc in docs])
 
 
-def _outline(doc: Doc, error: CorruptHistory) -> Execution:
+async def _whole(core: Core, session: Session, docs: Sequence[Doc]) -> tuple[Execution, ...]:
+    opened = [core.sealing.opened(EXECUTIONS, doc) for doc in docs]
+    texts = await core.texts(session, [e for doc in opened for e in execution_envelopes(doc)])
+    return tuple(execution_from(doc, texts) for doc in opened)
+
+
+async def _one(core: Core, session: Session, doc: Doc) -> Execution:
+    try:
+        return (await _whole(core, session, [doc]))[0]
+    except (CorruptHistory, KeyMissing) as error:
+        outline = outline_of(doc, error)
+        if outline is None:
+            raise
+        return outline
+
+
+def outline_of(doc: Doc, error: DurableError) -> Execution | None:
+    """What is readable of a document without its content, with the error that says why; None if it
+    has not even that."""
+    try:
+        return _outline(doc, error)
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _outline(doc: Doc, error: DurableError) -> Execution:
+    claim = doc.get("claim")
     return Execution(
         key=ExecutionKey(doc["_id"]),
         execution_id=doc["eid"],
@@ -38,11 +75,16 @@ def _outline(doc: Doc, error: CorruptHistory) -> Execution:
         input_digest="",
         status=Status(doc["status"]),
         token=FencingToken(doc["token"]),
-        claim=None,
+        claim=None if claim is None else Nonce(claim),
         attempt=doc["attempt"],
         step=doc["step"],
         version=doc.get("version"),
+        codes=tuple(doc.get("codes") or ()),
+        failures=doc.get("failures") or 0,
         created_at=doc["created_at"],
+        ended_at=doc.get("ended_at"),
+        waiting_since=doc["waiting_since"] if doc.get("waiting") else None,
+        deadline=doc.get("deadline"),
         error=StoredError(
             type=type(error).__name__,
             message=f"{error.subject}: {error.reason}",

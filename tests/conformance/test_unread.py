@@ -1,0 +1,65 @@
+"""A claim that took what cannot be read, and what it leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from durable_adk.model.due import Due
+from durable_adk.model.execution import FAR, Execution, Status
+from durable_adk.model.identity import new_nonce
+from durable_adk.model.store_results import Selection, Unread, Write
+from tests.conformance.bench import TTL_MS, Bench, failure, lease_of
+
+LARGE = '{"message":"' + "x" * (2 << 20) + '"}'
+
+
+async def torn(bench: Bench, **given: Any) -> tuple[Execution, dict[str, Any]]:
+    """An execution whose input's chunk is gone, and the chunk."""
+    e = await bench.begin(input=LARGE, run_now=False, **given)
+    (chunk,) = await bench.raw("payloads", {"_id": {"$regex": f"^{e.run}:"}})
+    await bench.collection("payloads").delete_one({"_id": chunk["_id"]})
+    return e, chunk
+
+
+async def closing(bench: Bench, e: Execution) -> Any:
+    return await bench.store.claim_to_close(
+        e.key, closing=Status.CANCELLED, reason="no", nonce=new_nonce(), ttl_ms=TTL_MS
+    )
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("claims", [Bench.try_claim, closing])
+async def test_what_is_claimed_and_cannot_be_read_is_given_with_its_lease(
+    bench: Bench, claims: Any, lost: bool
+) -> None:
+    e, _ = await torn(bench)
+    if lost:
+        bench.faults.lose(Write.CLAIM)
+    with pytest.raises(Unread) as caught:
+        await claims(bench, e)
+    outline = caught.value.execution
+    assert (outline.key, outline.token, outline.status) == (e.key, 1, Status.RUNNING)
+    assert outline.error is not None and "chunk" in outline.error.message
+    assert (await bench.store.renew(lease_of(outline), ttl_ms=TTL_MS)).held
+    (listed,), _ = await bench.store.list_executions(Selection(bench.tenant))
+    assert (listed.key, listed.claim, listed.error) == (e.key, outline.claim, outline.error)
+
+
+async def test_what_is_stuck_and_cannot_be_read_is_not_due_at_its_deadline(bench: Bench) -> None:
+    e, chunk = await torn(bench, deadline=Due(after=TTL_MS))
+    with pytest.raises(Unread) as caught:
+        await bench.claim(e)
+    lease = lease_of(caught.value.execution)
+    given = {"error": failure(), "failures": 1, "voided": (), "backoff_ms": 0}
+    stuck = {"status": Status.STUCK, "is_readable": False}
+    await bench.store.attempt_failed(lease, **given, **stuck)
+    await bench.store.attempt_failed(lease, **given, **stuck)  # its reply was lost
+    bench.clock.advance(2 * TTL_MS)
+    assert await bench.try_claim(e) is None
+    assert await bench.store.list_due(bench.tenant, version=None, limit=5) == ()
+    await bench.collection("payloads").insert_one(chunk)
+    assert (await bench.read(e)).wake_at == FAR
+    assert await bench.store.retry(e.key) is not None
+    assert (await bench.claim(e)).closing is Status.FAILED
