@@ -20,6 +20,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow, node
 
 from durable_adk import App, step
+from durable_adk.adk import topology
 from durable_adk.adk.scripted_model import calls, says
 from durable_adk.store.clock import ServerClock
 from tests.cases.conftest import approve
@@ -294,6 +295,29 @@ async def test_changed_code_is_refused_kept_and_goes_on_after_a_rollback(
     (out,) = await rolled_back.recover()
     assert out.status == "completed", out.error
     assert not [row for row in ran if row[0] != "model" and ledger.rows().count(row) > 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_there"),
+    [
+        ("agent#1", True),
+        ("agent#1/inner#1/charge#2", True),
+        ("agent#1/inner#1/bill#1", False),
+        ("agent#1/other#1/charge#1", False),
+        ("agent#1/inner#1/charge#1/made#1", True),  # at run time
+        ("agent#1/line#1/a~1", True),
+        ("agent#1/line#1/a~1/:m1.0/any#1", True),  # below a call
+        ("agent#1/line#1/a~1/%3Acall#1", True),  # one that is known by its count only
+        ("agent#1/line#1/c~1/:m1.0", False),
+    ],
+)
+def test_a_place_that_is_gone_is_told_from_one_that_the_topology_does_not_say(
+    ledger: Ledger, path: str, is_there: bool
+) -> None:
+    line = pipeline("a", "p", name="line")(ledger)
+    inner = graph("charge", "ask")(ledger)
+    inner.name = "inner"
+    assert topology.has(Workflow(name="outer", edges=[(START, inner, line)]), path) is is_there
 
 
 def charging(ledger: Ledger, first: str, second: str, *, dies: bool) -> Workflow:

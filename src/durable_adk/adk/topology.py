@@ -187,7 +187,7 @@ def _find(root: BaseNode, path: str) -> _Place | None:
     node: BaseNode = root
     for segment in path.split("/")[1:]:
         name = unescape(_name_of(segment))
-        if not name or segment.startswith(":"):
+        if not name or name.startswith(":"):  # also a call that is known by its count only
             return None  # inside a tool call
         children = _children(node, as_node="#" in segment)
         if children is None:
