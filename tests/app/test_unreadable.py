@@ -143,6 +143,7 @@ async def test_one_whose_message_is_gone_is_stuck_and_goes_on_when_it_is_there_a
         assert await app.recover() == (), "it is not tried again by itself"
     (row,) = await app.executions.list(status="stuck")
     assert (row.id, row.attempt, row.error.type) == ("e", 1, "CorruptHistory")
+    assert row.error.remedy == outs["e"].error.remedy and "Restore" in row.error.remedy
     await desk.db.durable_payloads.insert_one(chunk)
     assert (await app.executions.get("e")).error.type == "CorruptHistory"
     await app.retry("e")

@@ -21,6 +21,8 @@ from durable_adk.model.identity import (
 from durable_adk.store.core import EXECUTIONS, Core, Session
 from durable_adk.store.documents import Doc, execution_envelopes, execution_from
 
+_RESTORE = "Restore what is missing; until then it can neither go on nor be ended."
+
 
 async def shown(core: Core, session: Session, docs: Sequence[Doc]) -> tuple[Execution, ...]:
     """Executions of documents as they are stored; what cannot be read of one is left out.
@@ -88,6 +90,6 @@ def _outline(doc: Doc, error: DurableError) -> Execution:
         error=StoredError(
             type=type(error).__name__,
             message=f"{error.subject}: {error.reason}",
-            remedy=error.remedy,
+            remedy=error.remedy or _RESTORE,
         ),
     )
