@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.events import RequestInput
+from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
@@ -46,6 +48,24 @@ def asking(ledger: Any, got: list[Any] | None = None, schema: Any = None) -> Wor
     join = JoinNode(name="join")
     parts = (asker, effect)
     return Workflow(name="flow", edges=[(START, parts), (parts, join), (join, end)])
+
+
+def _alone(both: ParallelAgent, _ledger: Any) -> ParallelAgent:
+    return both
+
+
+def _in_a_sequence(both: ParallelAgent, ledger: Any) -> SequentialAgent:
+    tail = agent(
+        ledger, "tail", says("the end"), before_agent_callback=lambda *_, **__: ledger.add("end")
+    )
+    return SequentialAgent(name="all", sub_agents=[both, tail])
+
+
+def _in_a_workflow(both: ParallelAgent, ledger: Any) -> Workflow:
+    def end(node_input: Any) -> None:
+        ledger.add("end")
+
+    return Workflow(name="flow", edges=[(START, both), (both, end)])
 
 
 class TestFrontier:
@@ -322,6 +342,32 @@ class TestTools:
         assert sorted(row[1] for row in ledger.rows() if row[0] == "echo") == list(range(5))
         responses = [r for event in out.events for r in event.get_function_responses()]
         assert [r.response["n"] for r in responses if r.name == "echo"] == list(range(5))
+
+    @pytest.mark.parametrize("mode", ["restore", "walk"])
+    @pytest.mark.parametrize("around", [_alone, _in_a_sequence, _in_a_workflow])
+    async def test_agent_tools_of_parallel_branches_ask_at_once(
+        self, make_app, ledger, around, mode
+    ) -> None:
+        """W12, W1: two interrupts leave the parallel agent in one group."""
+
+        def branch(n: int) -> LlmAgent:
+            script = [calls(("pay", {"amount": n})), says("paid")]
+            tools = [Tools(ledger).confirmed_pay]
+            inner = agent(ledger, f"inner{n}", *script, description="inner", tools=tools)
+            asked = calls((inner.name, {"request": "x"}))
+            return agent(ledger, f"outer{n}", asked, says("done"), tools=[AgentTool(inner)])
+
+        def root() -> Any:
+            return around(ParallelAgent(name="both", sub_agents=[branch(1), branch(2)]), ledger)
+
+        out = await make_app(root(), mode=mode).invoke(user_id="u", session_id="s", message="go")
+        assert sorted(wait.tool_call.args["amount"] for wait in out.waits) == [1, 2]
+        out = await make_app(root(), mode=mode).resume(out.execution_id, approve(out))
+        assert out.status == "completed"
+        assert sorted(row[2] for row in ledger.rows() if row[:2] == ("tool", "pay")) == [1, 2]
+        assert [row for row in ledger.rows() if row[0] == "end"] == (
+            [("end",)] if around is not _alone else []
+        )
 
     async def test_the_body_of_a_declined_custom_tool_never_runs(self, make_app, ledger) -> None:
         """W14."""

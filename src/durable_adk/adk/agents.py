@@ -15,6 +15,7 @@ from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent, SequentialAgen
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
 
+from durable_adk.adk._patches import siblings_cancelled
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.model.wait import WaitKind
 
@@ -82,6 +83,8 @@ async def _in_scope(
                 if not as_node and event.actions.transfer_to_agent and event.author == agent.name:
                     stage.handed_over[scope.path] = event.actions.transfer_to_agent
                 yield event
+    except BaseExceptionGroup as group:
+        siblings_cancelled.raise_one(group)
     finally:
         if as_node:
             scope.agent_entered = False

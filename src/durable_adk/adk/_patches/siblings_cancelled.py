@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
+from durable_adk.adk import _seam
 from durable_adk.adk._patches.patch import Patch
 from durable_adk.adk.scope import Scope, current
 
@@ -65,3 +67,20 @@ class Body:
                 await outermost.body_ended.wait()
             else:
                 await asyncio.sleep(0)
+
+
+def raise_one(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise what a group from parallel branches stands for: what failed, or else one interrupt.
+
+    Held back, interrupts of several branches come at once, and ADK takes only a single one for a
+    wait. One stands for all: what is asked is noted where it was asked.
+    """
+    interrupts, failed = group.split(_seam.NodeInterruptedError)
+    if interrupts is None:
+        raise group
+    if failed is not None:
+        raise (failed.exceptions[0] if len(failed.exceptions) == 1 else failed) from None
+    first: BaseException = interrupts
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    raise first from None
