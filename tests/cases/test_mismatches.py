@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from google.adk.workflow import START, FunctionNode, Workflow
+from google.genai import types
 from pymongo import AsyncMongoClient
 
 from durable_adk import App, ConfigError, step
@@ -137,6 +138,42 @@ async def test_attempts_are_bounded_and_the_list_has_the_cause(make_app, ledger,
         "always down",
     )
     assert len(ledger.rows()) == 3
+
+
+class Panic(BaseException):
+    """What extensions written in Rust raise."""
+
+
+@pytest.mark.parametrize("where", ["model", "tool", "node"])
+async def test_a_panic_is_a_failed_attempt_like_any_other(
+    make_app, ledger, clock, where: str
+) -> None:
+    def panic(*_: Any, **__: Any) -> None:
+        raise Panic("index out of bounds")
+
+    def boom() -> None:
+        """Do something."""
+        panic()
+
+    def root() -> Any:
+        if where == "node":
+            return Workflow(name="flow", edges=[(START, FunctionNode(func=boom, name="boom"))])
+        made = agent(ledger, "root", calls(("boom", {})), says("done"), tools=[boom])
+        if where == "model":
+            made.model.script = panic
+        return made
+
+    app = make_app(root(), config={"retry": {"max_attempts": 2}})
+    out = await app.invoke(user_id="u", message="go", execution_id="x")
+    assert (out.status, out.error.type) == ("queued", "Panic")
+    clock.advance(120_000)
+    (out,) = await app.recover()
+    assert (out.status, out.error.message) == ("failed", "index out of bounds")
+    with pytest.raises(Panic):
+        async for _ in app.runner.run_async(
+            user_id="u", session_id="s", new_message=types.UserContent("go")
+        ):
+            pass
 
 
 async def test_a_result_that_can_never_be_stored_is_tried_once_and_listed(

@@ -6,6 +6,7 @@ runner would have raised, so it listens to the program for the executions it run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,6 +77,8 @@ class _Watched:
     async def run_step(self, *args: Any, **kwargs: Any) -> Quiet:
         try:
             return await self._play.run_step(*args, **kwargs)
-        except Exception as error:  # whatever the user's agent raises
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # whatever the user's agent raises
             self._seen.append(error)
             raise

@@ -24,6 +24,7 @@ from durable_adk.engine.program import Play, Program, Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.timing import Asleep, DeadlinePassed
 from durable_adk.errors import LeaseLost
+from durable_adk.model import failure
 from durable_adk.model.activity import Kind, Payload, Record
 from durable_adk.model.doubt import Doubt
 from durable_adk.model.execution import Execution, History, Lease, StepDocument, StoredError
@@ -356,10 +357,20 @@ async def until_ended(attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
     if attempt.fatal is not None:
         raise attempt.fatal
     if left is not None:
-        raise left
+        raise _as_failure(left)
     if task.cancelled():
         raise RunCancelled("the run was cancelled from inside")
     return task.result()
+
+
+def _as_failure(error: BaseException) -> BaseException:
+    """What left the run, as something that ends an attempt: extensions raise what is no
+    ``Exception`` (a panic), and an attempt that ended with none would be tried for ever."""
+    if isinstance(error, Exception | KeyboardInterrupt | SystemExit):
+        return error
+    made = failure.decode_failure(failure.encode_failure(error))
+    made.__cause__ = error
+    return made
 
 
 async def _ended(task: asyncio.Task[Any], attempt: Attempt) -> None:
