@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.workflow import START, FunctionNode, Workflow
 
@@ -92,6 +93,38 @@ async def test_a_cancelled_sibling_is_no_outcome_and_the_execution_can_go_on(
     (out,) = await app.recover()
     assert (out.status, out.response) == ("completed", "done")
     assert ledger.rows().count(("sleeps",)) == 2
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_a_body_that_swallows_its_cancellation_holds_nothing_up(
+    make_app, ledger, how: str
+) -> None:
+    """E2: in a branch of a ``ParallelAgent``, whose task group hands on one cancellation only."""
+    begun = asyncio.Event()
+
+    async def stubborn(q: str) -> str:
+        """Make a result of being cancelled."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ledger.add("swallowed")
+        return "late"
+
+    def branch(name: str) -> LlmAgent:
+        return agent(ledger, name, calls(("stubborn", {"q": "a"})), says("done"), tools=[stubborn])
+
+    app = make_app(ParallelAgent(name="both", sub_agents=[branch("a"), branch("b")]))
+    running = asyncio.create_task(app.invoke(user_id="u", message="go", execution_id="e"))
+    await begun.wait()
+    if how == "cancel":
+        assert (await app.cancel("e")).status == "cancelled"
+    else:
+        await app.close()
+        other = make_app(agent(ledger, "other", says("hello")))
+        assert (await other.executions.get("e")).status == "queued"
+    await asyncio.gather(running, return_exceptions=True)
+    assert ("swallowed",) in ledger.rows()
 
 
 async def test_a_cancelled_fail_tool_is_in_doubt_at_once(make_app, ledger, clock) -> None:

@@ -45,9 +45,16 @@ class Ending:
             self._run.cancel()
 
     async def park(self) -> NoReturn:
-        """Cancel the run and wait for the cancellation."""
+        """Cancel the run and wait for the cancellation.
+
+        A task that swallowed its own is not waited for another: a task group hands a second
+        cancellation of the run on to nobody.
+        """
         if self._run is not None:
             self._run.cancel()
+        here = asyncio.current_task()
+        if here is not None and here is not self._run and here.cancelling() and not self._is_closed:
+            raise asyncio.CancelledError
         await self.until_cancelled()
 
     async def until_cancelled(self) -> NoReturn:
