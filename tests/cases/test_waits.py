@@ -12,7 +12,7 @@ from google.adk.events import RequestInput
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
+from google.adk.workflow import START, FunctionNode, JoinNode, Workflow, node
 
 from durable_adk import AnswerConflict, InvalidAnswer, SessionBusy
 from durable_adk.adk.scripted_model import calls, says
@@ -476,3 +476,39 @@ class TestLoops:
             assert (out.status, out.output) == ("completed", "published")
         drafts = [row[2] for row in ledger.rows() if row[:2] == ("node", "draft")]
         assert drafts == list(range(1, 2 * (rejections + 1) + 1))
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_items_that_no_worker_was_free_for_are_not_begun_by_a_replay(
+    make_app, ledger, mode
+) -> None:
+    """W17 with ``max_parallel_workers``: once an item asks ADK begins no other; over its records
+    a replay has a worker free sooner."""
+
+    async def item(ctx: Any, node_input: int) -> Any:
+        if node_input in (1, 3, 4) and not ctx.resume_inputs:
+            yield RequestInput(message=f"{node_input}?")
+            return
+        ledger.add("item", node_input)
+        yield node_input
+
+    def root() -> Workflow:
+        source = FunctionNode(func=lambda node_input: list(range(6)), name="source")
+        worker = node(
+            item,
+            name="item",
+            parallel_worker=True,
+            max_parallel_workers=2,
+            rerun_on_resume=True,
+        )
+        return Workflow(name="flow", edges=[(START, source), (source, worker)])
+
+    out = await make_app(root(), mode=mode).invoke(user_id="u", message="go")
+    rounds = 0
+    while out.status == "suspended":
+        rounds += 1
+        out = await make_app(root(), mode=mode).resume(out.execution_id, approve(out))
+    assert (out.status, out.output, rounds) == ("completed", list(range(6)), 3)
+    assert sorted(ledger.rows()) == [("item", n) for n in range(6)]
+    found = await make_app(root(), mode=mode).executions.replay(out.execution_id)
+    assert found.ok, found.difference

@@ -68,6 +68,10 @@ async def _durable(
     if left is not None:
         _seam.restore_result(ctx, _result_from(left), same_step=False)
         return
+    if outer.has_items and stage.attempt.was_held_back(path, outer.path):
+        # Over records others end sooner than they did: it must not be begun now either.
+        _seam.interrupts_of(ctx).add(f"{path} was held back")
+        return
     place = two_runs_at_one_place.place_of(ctx)
     if place in stage.active:
         await stage.attempt.halt(two_runs_at_one_place.refusal(ctx))
@@ -82,6 +86,7 @@ async def _durable(
         invocation_id=invocation.invocation_id,
         parent=outer,
         ended_at=outer.ended_at,
+        has_items=_seam.worked_on(node) is not None,
     )
     scope.ran_out = node.timeout is not None and stage.attempt.has_record(
         stage.step, path, scope.entry + 1

@@ -51,6 +51,7 @@ class Scope:
         traced: What the spans of the newest model call say of it.
         runs: The function of the tool whose body this is: a generator is run as a node below it.
         once: This body must not run twice.
+        has_items: A parallel worker, which runs a node for each item.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -74,6 +75,7 @@ class Scope:
     ran_out: bool = False
     runs: object = None
     once: bool = False
+    has_items: bool = False
     asks_model: bool = False
     activity_id: str | None = None
     traced: Mapping[str, Any] = field(default_factory=dict)

@@ -123,6 +123,12 @@ class StepRecords:
     def has_below(self, path: str) -> bool:
         return any(found != path and is_under(found, path) for found, _entry, _kind in self._places)
 
+    def has_begun(self, path: str) -> bool:
+        """Whether anything is recorded, or was abandoned, at a path or below it."""
+        begun = {found for found, _entry, _kind in self._places}
+        begun.update(Position.parse(text).path for text in self.abandoned)
+        return any(is_under(one, path) for one in begun)
+
     def try_of(self, digest: str) -> int:
         """Which slot of a position is the one that counts or is free."""
         return 1 + self._tries[digest]

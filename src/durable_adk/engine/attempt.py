@@ -100,6 +100,12 @@ class Attempt(Sleeping):
         """Whether something is recorded at a place (of one kind, or of any)."""
         return self.recorded.step(step).has(path, entry, kind)
 
+    def was_held_back(self, path: str, around: str) -> bool:
+        """Whether a committed step began nothing at a path, and something near it asks."""
+        asked = [one for one in self._asked if is_under(one, around)]
+        begun = self.records.has_begun(path) or any(is_under(one, path) for one in asked)
+        return self.records.committed and bool(asked) and not begun
+
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
         return self._hand_out.unserved
