@@ -7,11 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
 from google.adk.events import RequestInput
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, Workflow
 
 from durable_adk import ConfigError, NotFound, durable_tool, sleep, step
-from durable_adk.adk.scripted_model import calls, says
+from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from durable_adk.engine.ports import Write
 from tests.cases.conftest import approve
 from tests.cases.test_changed_code import REFUSED, graph, one, payer
@@ -75,6 +77,39 @@ async def test_the_first_difference_is_told_with_what_was_recorded_and_asked(
         assert ledger.rows() == ran, name
         assert (await app.executions.replay("x")).ok, name
         assert (await app.executions.get("x")).status == out.status == "suspended"
+
+
+@pytest.mark.parametrize("change", ["renamed parameter", "callback"])
+async def test_what_a_person_was_shown_is_compared_before_anybody_answers(make_app, change) -> None:
+    def desk(changed: bool) -> LlmAgent:
+        def pay(cents: int) -> str:
+            """Pay."""
+            return "paid"
+
+        def pay_amount(amount: int) -> str:
+            """Pay."""
+            return "paid"
+
+        def doubled(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+            args["cents"] *= 2
+
+        pay_amount.__name__ = "pay"
+        renamed = changed and change == "renamed parameter"
+        return LlmAgent(
+            name="desk",
+            model=ScriptedModel(script=[calls(("pay", {"cents": 5})), says("done")]),
+            tools=[FunctionTool(pay_amount if renamed else pay, require_confirmation=True)],
+            before_tool_callback=doubled if changed and not renamed else None,
+        )
+
+    app, newer = make_app(desk(changed=False)), make_app(desk(changed=True))
+    await app.invoke(user_id="u", message="go", execution_id="x")
+    assert (await app.executions.replay("x")).ok
+    report = await newer.executions.replay("x")
+    assert report.difference is not None, report
+    assert report.difference.recorded == 'shown pay({"cents": 5})'
+    told = {"renamed parameter": "pay without cents", "callback": 'pay({"cents": 10})'}
+    assert report.difference.asked == told[change]
 
 
 async def test_a_stuck_execution_says_why_and_is_right_again_with_the_old_code(

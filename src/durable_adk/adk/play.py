@@ -70,6 +70,9 @@ class AdkPlay:
         left = codec.decode(step.finished)
         topology.check(self._root, left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
 
+    def check_asks(self, asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
+        waits.check_shown(asked, recorded)
+
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
     ) -> Quiet:

@@ -17,7 +17,7 @@ from durable_adk.adk._patches import (
 )
 from durable_adk.adk.stage import Shown, Stage
 from durable_adk.adk.tools import describe
-from durable_adk.errors import UnsupportedNode
+from durable_adk.errors import ReplayMismatch, UnsupportedNode
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind
 from durable_adk.model.position import Position, known_later
@@ -170,6 +170,28 @@ def _segment(stage: Stage, path: str, call_id: str) -> str:
     """Where in the agent's responses the call stood: it keeps that place in later steps."""
     place = (path, call_id)
     return stage.segments.get(place) or stage.call_segments.get(place, "")
+
+
+def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
+    """Refuse a confirmation whose call would not run as it was shown (``tools``, where it runs).
+
+    Raises:
+        ReplayMismatch: at the first one.
+    """
+    for now, then in zip(asked, recorded, strict=True):
+        if then.kind is not WaitKind.CONFIRMATION:
+            continue
+        shown, shows = codec.decode(then.content), codec.decode(now.content)
+        same = shown["shown"] == shows["shown"]
+        if same and (shows["fits"] or not shown["fits"]):
+            continue
+        call, given = shows["tool_call"], shown["tool_call"]
+        text = describe(call["name"], call["args"])
+        raise ReplayMismatch(
+            then.position,
+            recorded=f"shown {describe(given['name'], given['args'])}",
+            asked=f"{call['name']} without {', '.join(sorted(call['args']))}" if same else text,
+        )
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:

@@ -63,6 +63,15 @@ class Play(Protocol):
         """
         ...
 
+    def check_asks(self, asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
+        """Refuse open questions that this program shows otherwise: what a person agreed to is not
+        what would run. For the replay check, which answers nothing. Both are the same frontier, in
+        its order.
+
+        Raises: ReplayMismatch.
+        """
+        ...
+
     def close_turn(
         self, note: str, records: Sequence[Record], answered: Sequence[AnsweredWait] = ()
     ) -> Quiet:

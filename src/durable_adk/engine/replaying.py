@@ -344,6 +344,8 @@ async def _committed(
     attempt.check_walked()
     play.check(document)
     mismatch.check_frontier(quiet.waits, waits)
+    if not is_end and not following:  # nobody has answered: no call shows what would run
+        play.check_asks(quiet.waits, waits)
     if is_end and quiet.result != past.execution.result:
         raise ReplayMismatch(
             f"the end of step {step}",
