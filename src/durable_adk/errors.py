@@ -126,15 +126,19 @@ class OutcomeUnknown(DurableError):
 
 _WAYS_ON = {
     "running": (
-        "Wait for it: the call that began it, made again with execution_id={0!r}, returns its"
-        " outcome. If its process died, a worker, recover() or the next invoke() goes on with it"
-        " once lease.ttl has passed."
+        "Wait for it: the call that began it, made again with execution_id={0!r} (of a runner:"
+        " invocation_id), returns its outcome. If its process died, a worker, recover() or the"
+        " next invoke() goes on with it once lease.ttl has passed."
     ),
     "queued": (
-        "Run a worker or recover(), make the call that began it again with execution_id={0!r}, or"
-        " send the session its next message; retry() makes it due at once."
+        "Run a worker or recover(), make the call that began it again with execution_id={0!r} (of a"
+        " runner: invocation_id), or send the session its next message; retry() makes it due at"
+        " once."
     ),
-    "suspended": "Answer its waits with resume() or answer(), or end it with cancel().",
+    "suspended": (
+        "Answer its waits with resume() or answer(), or with function responses of a runner; or"
+        " end it with cancel()."
+    ),
     "stuck": (
         "Run the code that made its history, retry() it, and let a worker or recover() go on;"
         " or end it with cancel() or give_up()."
@@ -230,7 +234,8 @@ class ReplayMismatch(DurableError):
         super().__init__(
             f"position {position}",
             f"{differs} ({versions})" if versions else differs,
-            "Run the code that made this history, or cancel or give up the execution.",
+            "Run the code that made this history and retry() the execution; or end it with cancel()"
+            " or give_up().",
         )
         self.position = position
         self.recorded = recorded

@@ -25,6 +25,7 @@ def check_root(root: object, adk_app: Any = None, *, keeps_secrets: bool = False
         raise ConfigError(
             "root_agent",
             f"expected an agent, a Workflow or another ADK node, got {type(root).__name__}",
+            "Pass an instance, as LlmAgent(...) makes one.",
         )
     if isinstance(root, LlmAgent) and root.mode not in (None, "chat", "task"):
         raise UnsupportedNode(

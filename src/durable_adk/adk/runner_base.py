@@ -236,6 +236,7 @@ def root_argument(root: object) -> dict[str, Any]:
     raise ConfigError(
         "root_agent",
         f"expected an agent, a Workflow or another ADK node, got {type(root).__name__}",
+        "Pass an instance, as LlmAgent(...) makes one.",
     )
 
 

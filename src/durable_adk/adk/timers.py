@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import math
 
+from durable_adk._config_keys import Refused, duration_ms
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError
@@ -17,11 +18,11 @@ LONGEST_MS = 366 * 24 * 3_600_000 * 100
 
 
 async def sleep(
-    seconds: float | dt.timedelta | dt.datetime | None = None,
+    seconds: float | str | dt.timedelta | dt.datetime | None = None,
     *,
     until: dt.datetime | None = None,
 ) -> None:
-    """Sleep for seconds (or a ``timedelta``), or until an aware ``datetime``.
+    """Sleep for seconds, a ``timedelta`` or text (``24h``), or until an aware ``datetime``.
 
     In an execution nothing is held meanwhile: when everything else has gone quiet, the execution
     suspends, and a worker or ``recover()`` goes on with it when it is due by the server's clock.
@@ -84,16 +85,23 @@ async def _recorded(scope: Scope, due: Due) -> None:
 
 
 def checked_due(what: str, value: object) -> Due:
-    """A moment: seconds or a ``timedelta`` from now, or an aware ``datetime``.
+    """A moment: seconds, a ``timedelta`` or text with a unit from now, or an aware ``datetime``.
 
     Raises:
         ConfigError: anything else.
     """
-    remedy = "Give seconds, a datetime.timedelta, or an aware datetime.datetime."
+    remedy = (
+        'Give seconds, text such as "24h", a datetime.timedelta, or an aware datetime.datetime.'
+    )
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise ConfigError(what, f"{value} has no time zone", remedy)
         return Due(at=math.ceil(value.timestamp() * 1000))
+    if isinstance(value, str):
+        try:
+            return Due(after=duration_ms(value))
+        except Refused as rule:
+            raise ConfigError(what, str(rule), remedy) from None
     if isinstance(value, dt.timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

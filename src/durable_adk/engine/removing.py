@@ -25,7 +25,11 @@ async def delete_session(
     key = session_key(tenant, user_id, session_id)
     record, runs = await store.get_session(key), await store.runs_of(key)
     if record is None and not runs:
-        raise NotFound(f"session {session_id!r}", "there is no such session")
+        raise NotFound(
+            f"session {session_id!r}",
+            "there is no such session",
+            "app.sessions.list(user_id=...) shows those there are.",
+        )
     while not await _decided(store, key, session_id, now=now):
         pass  # another deletion, or a fork that waited for us, was faster: look again
     latest = await store.latest_execution(key)

@@ -216,6 +216,10 @@ async def prune_session(
     """
     record = await store.get_session(key)
     if record is None:
-        raise NotFound(f"session {shown}", "there is no such session")
+        raise NotFound(
+            f"session {shown}",
+            "there is no such session",
+            "app.sessions.list(user_id=...) shows those there are.",
+        )
     record.check_whole()
     return await Retention(store, tenant, policy).session(record)

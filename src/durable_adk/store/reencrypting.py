@@ -49,7 +49,9 @@ class Reencrypting(Part):
         """
         if not self._core.sealing.is_on:
             raise ConfigError(
-                "encryption.keys", "names no key to encrypt with", "Set encryption.keys."
+                "encryption.keys",
+                "names no key to encrypt with",
+                "Give encryption.keys an id and 32 bytes in base64 (openssl rand -base64 32).",
             )
         seen = rewritten = 0
         async for name, doc in self._all_of(tenant):

@@ -211,7 +211,10 @@ class Sealing:
         data = self.keys.open(sealed_with, value[member], about)
         if data is None:
             raise CorruptHistory(
-                what, f"{'.'.join(path)} is not what was stored there: it was changed or moved"
+                what,
+                f"{'.'.join(path)} is not what was stored there: it was changed or moved, or key"
+                f" {sealed_with!r} is not the one of this name that it was encrypted with",
+                f"Compare encryption.keys: {sealed_with} with that of the process that wrote it.",
             )
         match member:
             case "enc":
