@@ -7,7 +7,7 @@ Settings, with their defaults; "-" is none:
 
     version                        -            Text that new executions record. A worker and
                                                 recover() take only those of its version, or with
-                                                none; a call takes any.
+                                                none; without one they take all. A call takes any.
     namespace                      default      Separates tenants in one database.
     mongodb.uri                    -            Connection string. Else: MONGODB_URI.
     mongodb.database               -            Else: the path of the connection string, unless
