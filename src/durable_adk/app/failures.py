@@ -71,6 +71,7 @@ class _Watched:
         self._seen = seen
         self.restore = play.restore
         self.check = play.check
+        self.check_asks = play.check_asks
         self.close_turn = play.close_turn
         self.aclose = play.aclose
 
