@@ -79,8 +79,11 @@ async def test_the_first_difference_is_told_with_what_was_recorded_and_asked(
         assert (await app.executions.get("x")).status == out.status == "suspended"
 
 
+@pytest.mark.parametrize("redacted", [False, True])
 @pytest.mark.parametrize("change", ["renamed parameter", "callback"])
-async def test_what_a_person_was_shown_is_compared_before_anybody_answers(make_app, change) -> None:
+async def test_what_a_person_was_shown_is_compared_before_anybody_answers(
+    make_app, change, redacted
+) -> None:
     def desk(changed: bool) -> LlmAgent:
         def pay(cents: int) -> str:
             """Pay."""
@@ -102,14 +105,22 @@ async def test_what_a_person_was_shown_is_compared_before_anybody_answers(make_a
             before_tool_callback=doubled if changed and not renamed else None,
         )
 
-    app, newer = make_app(desk(changed=False)), make_app(desk(changed=True))
-    await app.invoke(user_id="u", message="go", execution_id="x")
+    shows, told = 'pay({"cents": 5})', {"callback": 'pay({"cents": 10})'}
+    if redacted:
+        shows = 'pay({"cents": "[redacted]"})'
+        told = {"callback": f"{shows}, which differs in what is not shown"}
+    settings = {"redact": ["cents"] if redacted else []}
+    app = make_app(desk(changed=False), config=settings)
+    newer = make_app(desk(changed=True), config=settings)
+    out = await app.invoke(user_id="u", message="go", execution_id="x")
     assert (await app.executions.replay("x")).ok
     report = await newer.executions.replay("x")
     assert report.difference is not None, report
-    assert report.difference.recorded == 'shown pay({"cents": 5})'
-    told = {"renamed parameter": "pay without cents", "callback": 'pay({"cents": 10})'}
-    assert report.difference.asked == told[change]
+    assert report.difference.recorded == f"shown {shows}"
+    assert report.difference.asked == told.get(change, "pay without cents")
+    out = await newer.resume("x", approve(out))
+    assert out.error is not None  # as the check said
+    assert f"asked {report.difference.asked}" in out.error.message
 
 
 async def test_a_stuck_execution_says_why_and_is_right_again_with_the_old_code(

@@ -272,11 +272,20 @@ async def _check_shown(
     if shown is None or context.tool_confirmation is None:
         return
     if shown.digest != request or (shown.fits and not _takes(tool, args)):
-        if shown.digest == request:
-            asked = f"{tool.name} without {', '.join(sorted(args))}"
+        asked = unlike(shown.text, tool.name, args, asked, same=shown.digest == request)
         await call.stage.attempt.halt(
             ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked)
         )
+
+
+def unlike(shown: str, name: str, args: dict[str, Any], asked: str, *, same: bool) -> str:
+    """What is asked, for people, so that it can be told from what was shown.
+
+    ``same``: the arguments are, and the tool has no parameters of these names.
+    """
+    if same:
+        return f"{name} without {', '.join(sorted(args))}"
+    return f"{asked}, which differs in what is not shown" if asked == shown else asked
 
 
 async def _check_taken(

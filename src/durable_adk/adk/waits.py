@@ -16,7 +16,7 @@ from durable_adk.adk._patches import (
     waits_of_one_id,
 )
 from durable_adk.adk.stage import Shown, Stage
-from durable_adk.adk.tools import describe
+from durable_adk.adk.tools import describe, unlike
 from durable_adk.errors import ReplayMismatch, UnsupportedNode
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind
@@ -186,11 +186,12 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
         if same and (shows["fits"] or not shown["fits"]):
             continue
         call, given = shows["tool_call"], shown["tool_call"]
-        text = describe(call["name"], call["args"])
+        text = describe(given["name"], given["args"])
+        asked = describe(call["name"], call["args"])
         raise ReplayMismatch(
             then.position,
-            recorded=f"shown {describe(given['name'], given['args'])}",
-            asked=f"{call['name']} without {', '.join(sorted(call['args']))}" if same else text,
+            recorded=f"shown {text}",
+            asked=unlike(text, call["name"], call["args"], asked, same=same),
         )
 
 
