@@ -200,6 +200,20 @@ async def _(bench: Bench, lose: Losing) -> None:
     assert not (await bench.read(e)).scopes_due
 
 
+@losing(Write.SWEPT)
+async def _(bench: Bench, lose: Losing) -> None:
+    store = await bench.rival(spill_above=10, faults=bench.faults)
+    for number in (1, 2):
+        scopes = f'{{"user:a":"{number} is large"}}'
+        await store.put_scopes(bench.tenant, "u", scopes, stamp=f"{number:015d}:e")
+    bench.clock.advance(HOUR)
+    lose()
+    assert await store.sweep_scopes(bench.tenant, grace_ms=HOUR, limit=9) == 1
+    values, _stamp = await store.load_scopes(bench.tenant, "u")
+    assert values == {"user:a": '"2 is large"'}
+    assert await store.sweep_scopes(bench.tenant, grace_ms=0, limit=9) == 0
+
+
 @losing(Write.ATTEMPT_FAILED)
 async def _(bench: Bench, lose: Losing) -> None:
     e = await bench.begin()

@@ -18,7 +18,13 @@ from durable_adk.errors import ConfigError, Unavailable
 from durable_adk.model.execution import Status
 from durable_adk.model.identity import Tenant, execution_key
 from durable_adk.model.store_results import Begun, Selection
-from durable_adk.store import filters, indexes, session_filters
+from durable_adk.store import (
+    expiry_filters,
+    filters,
+    indexes,
+    scope_filters,
+    session_filters,
+)
 from durable_adk.store.indexes import INDEXES
 from durable_adk.store.mongo import MongoStore
 from tests.conformance.bench import Bench
@@ -108,6 +114,14 @@ async def test_the_prefix_keeps_us_out_of_the_way(bench: Bench, fresh: str) -> N
             lambda b, now: filters.sessions_of(Selection(b.tenant, user_id="u")),
             "created_at",
         ),
+        ("executions", "wake", lambda b, now: filters.due_of(b.tenant, now, "v"), "wake_at"),
+        (
+            "executions",
+            "wake",
+            lambda b, now: expiry_filters.expired_elsewhere(b.tenant, "v", now),
+            "wake_at",
+        ),
+        ("scopes", "left", lambda b, now: scope_filters.left_over(b.tenant, now, 9), "left.since"),
         ("scopes", "users", lambda b, now: filters.scopes_of(b.tenant, "u"), None),
         ("activities", "_id_", lambda b, now: filters.records_from("run", 1), "_id"),
     ],

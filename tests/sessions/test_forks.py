@@ -763,6 +763,29 @@ async def test_a_source_that_is_deleted_meanwhile_leaves_no_fork(
     assert await place.database["durable_sessions"].count_documents({}) == 1
 
 
+async def test_a_fork_that_is_taken_back_leaves_no_chunks(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.app = place.make(config=ON | {"payload": {"spill_above": "1KB"}})
+    await place.app.sessions.create("u", "s", {"large": uuid.uuid4().hex * 100})
+    await place.say("s", "one")
+    before = await documents(place.database)
+    store = (await place.app._lifecycle.opened()).store
+    create = store.create_session
+
+    async def slow(record: Any) -> Any:
+        made = await create(record)
+        assert len(await documents(place.database)) == len(before) + 2  # it, and its chunk
+        source = record.lineage[-1].key
+        assert await store.decide_removal(source, await store.mark_going(source))
+        return made
+
+    monkeypatch.setattr(store, "create_session", slow)
+    with pytest.raises(NotFound):
+        await place.app.sessions.fork("u", "s")
+    assert set(await documents(place.database)) == set(before)
+
+
 async def test_a_fork_takes_the_mark_of_a_deletion_away_that_was_cut_off(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,39 @@ async def test_large_states_at_the_cut_leave_no_chunks_behind(memory: Place) -> 
     assert await memory.raw("payloads") == []
 
 
+async def test_large_shared_state_that_is_overwritten_leaves_no_chunks_behind(
+    place: Place,
+) -> None:
+    """By whoever comes by: a pass, ``recover()`` or a worker; no policy has to be set for it."""
+    app = place.app = place.make(config=ON | {"payload": {"spill_above": "1KB"}})
+    texts = [uuid.uuid4().hex * 40 for _ in range(3)]
+
+    async def chunks() -> int:
+        found = await place.raw("payloads")
+        owners = {doc["_id"] for doc in await place.raw("scopes")}
+        return sum(doc["_id"].partition(":")[0] in owners for doc in found)
+
+    for number, text in enumerate(texts):
+        await place.talk(f"note user:bio {text}", f"note app:bio {text}")
+        place.clock.advance(1_000)
+        assert await chunks() == 2 * (number + 1)
+    for _ in range(2):  # the first mark was that of the second value
+        place.clock.advance(HOUR)
+        await app.recover()
+    assert await chunks() == 2
+    state = (await app.sessions.get("u", "s")).state
+    assert (state["user:bio"], state["app:bio"]) == (texts[-1], texts[-1])
+    await place.talk("note user:bio small", "note app:bio small")
+    place.clock.advance(HOUR)
+    worker = app.worker()
+    running = asyncio.create_task(worker.run())
+    while await chunks():
+        await asyncio.sleep(0.01)
+    worker.stop()
+    await running
+    assert (await app.sessions.get("u", "s")).state["app:bio"] == "small"
+
+
 async def test_a_removed_execution_id_begins_a_new_execution(place: Place) -> None:
     await place.say("one", execution_id="mine")
     await place.talk("two", "three")
@@ -297,6 +330,36 @@ async def test_nothing_goes_while_an_execution_is_active(place: Place) -> None:
     assert (await place.prune(turns=1)).removed == 2  # what was marked then; turn 3 is marked now
     assert await place.prune_now(turns=1) == 1
     assert await place.turns() == [4]
+
+
+async def test_what_is_kept_by_an_open_wait_is_said_to_be_blocked_by_it(place: Place) -> None:
+    await place.talk("one", "two", "three")
+    waiting = await place.say("pay 5")
+    blocked = Pruned(
+        sessions=1, removed=0, expiring=2, blocked=2, blocked_by=(waiting.execution_id,)
+    )
+    assert await place.prune(turns=1) == blocked
+    place.clock.advance(100 * HOUR)
+    for _ in range(2):
+        assert await place.prune(turns=1) == blocked
+    assert blocked.to_dict()["blocked_by"] == [waiting.execution_id]
+    await place.answer(waiting, YES)
+    assert (await place.prune(turns=1)).removed == 2
+
+
+async def test_a_pass_names_some_of_the_executions_that_keep_turns(
+    memory: Place, monkeypatch
+) -> None:
+    monkeypatch.setattr("durable_adk.engine.retention.NAMED_AT_MOST", 2)
+    app = memory.app = memory.make(retention={"turns": 1})
+    waiting = []
+    for number in range(4):
+        await memory.talk("one", "two", session_id=f"s{number}")
+        if number:
+            waiting.append((await memory.say("pay 5", f"s{number}")).execution_id)
+    found = await app.retain()
+    assert (found.expiring, found.blocked, len(found.blocked_by)) == (4, 3, 2)
+    assert set(found.blocked_by) < set(waiting)
 
 
 async def test_nothing_goes_that_a_fork_stands_on(place: Place) -> None:

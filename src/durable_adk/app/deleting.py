@@ -5,6 +5,7 @@ from __future__ import annotations
 from durable_adk.app.checks import MAX_PAGE
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.engine.removing import delete_session
+from durable_adk.errors import NotFound
 from durable_adk.model.execution import SessionRecord
 from durable_adk.model.identity import checked_id
 from durable_adk.model.store_results import Selection
@@ -24,7 +25,10 @@ async def delete_user(lifecycle: Lifecycle, user_id: object) -> int:
     found = await _all_of(lifecycle, opened, user)
     # A fork has more ancestors than any of them, so the first ones have no forks here.
     for record in sorted(found, key=lambda one: len(one.lineage), reverse=True):
-        await _delete(opened, lifecycle, user, record.session_id)
+        try:
+            await _delete(opened, lifecycle, user, record.session_id)
+        except NotFound:
+            continue  # another deletion was faster
         removed += 1
     await opened.store.delete_artifacts(lifecycle.tenant, user, None)
     await opened.store.remove_user_scopes(lifecycle.tenant, user)
@@ -43,6 +47,4 @@ async def _all_of(lifecycle: Lifecycle, opened: Opened, user: str) -> list[Sessi
 
 
 async def _delete(opened: Opened, lifecycle: Lifecycle, user: str, session: str) -> None:
-    store = opened.store
-    now = store.clock.estimate()
-    await delete_session(store, lifecycle.tenant, user, session, now=now)
+    await delete_session(opened.store, lifecycle.tenant, user, session)

@@ -278,11 +278,16 @@ class Pruned:
         sessions: How many were looked at.
         removed: Turns that are gone now.
         expiring: Turns that are marked: a look an hour after the mark removes them.
+        blocked: Of ``expiring``, the turns of sessions with an active execution, one that waits for
+            an answer for instance: however old their mark is, they go only after it has ended.
+        blocked_by: Ids of those executions, at most 20.
     """
 
     sessions: int
     removed: int
     expiring: int
+    blocked: int = 0
+    blocked_by: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return dict(jsonable(self))

@@ -7,7 +7,14 @@ from datetime import timedelta
 from durable_adk.app.lifecycle import Lifecycle
 from durable_adk.app.outcome import Pruned
 from durable_adk.config import checked_age
-from durable_adk.engine.retention import Policy, Retention, Swept, policy_of, prune_session
+from durable_adk.engine.retention import (
+    Policy,
+    Retention,
+    Swept,
+    policy_of,
+    prune_session,
+    sweep_shared,
+)
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ConfigError
 from durable_adk.model.identity import checked_id, session_key
@@ -31,6 +38,7 @@ async def retain(lifecycle: Lifecycle) -> Pruned:
     """See ``App.retain``."""
     opened = await lifecycle.opened()
     policy = _configured(opened.engine.settings)
+    await sweep_shared(opened.store, lifecycle.tenant)
     return _shown(await Retention(opened.store, lifecycle.tenant, policy).all_sessions())
 
 
@@ -60,4 +68,10 @@ def _checked_age(age: object) -> int | None:
 
 
 def _shown(swept: Swept) -> Pruned:
-    return Pruned(sessions=swept.sessions, removed=swept.removed, expiring=swept.expiring)
+    return Pruned(
+        sessions=swept.sessions,
+        removed=swept.removed,
+        expiring=swept.expiring,
+        blocked=swept.blocked,
+        blocked_by=swept.blocked_by,
+    )

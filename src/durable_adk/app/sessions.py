@@ -157,7 +157,8 @@ class Sessions:
     async def delete_user(self, user_id: str) -> int:
         """Remove all sessions of a user, forks first, and the user's ``user:`` state.
 
-        Returns: how many sessions were removed. Cut off, the same call again removes the rest.
+        Returns: how many sessions were removed. Cut off, the same call again removes the rest;
+            two calls at once both remove what they find.
 
         Raises:
             SessionBusy: an execution of one is running; those before it are removed.
@@ -176,9 +177,9 @@ class Sessions:
         the number of the next turn, and to the model the turns that are left.
 
         They are marked first; a call that comes an hour later (or a worker, or ``retain``)
-        removes them. Never while an execution of the session is active, and never a turn that a
-        fork stands on. A removed turn's execution is ``NotFound``, and its ``execution_id`` begins
-        a new execution. Artifacts, ``user:`` and ``app:`` state stay.
+        removes them. Never while an execution of the session is active (``Pruned.blocked_by`` names
+        it), and never a turn that a fork stands on. A removed turn's execution is ``NotFound``, and
+        its ``execution_id`` begins a new execution. Artifacts, ``user:`` and ``app:`` state stay.
 
         Args:
             user_id: Whose.

@@ -33,7 +33,16 @@ class ReadStore(Protocol):
         self, tenant: Tenant, *, version: str | None, limit: int
     ) -> tuple[ExecutionKey, ...]:
         """Executions that ``claim`` would take now, longest due first, of this version or of none;
-        with ``scopes_due`` ones left to ``list_scopes_due``."""
+        with ``scopes_due`` ones left to ``list_scopes_due``. Of every version those that a claim
+        only closes: their deadline has passed, or somebody has asked for the end.
+        """
+        ...
+
+    async def list_expired_elsewhere(
+        self, tenant: Tenant, *, version: str, limit: int
+    ) -> tuple[Execution, ...]:
+        """Suspended executions of other versions with an open wait that may have expired: due, by
+        the server's clock; longest first."""
         ...
 
     async def check_waits(self, execution: Execution) -> None:

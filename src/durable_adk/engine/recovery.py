@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
+from durable_adk.engine.retention import sweep_shared
 from durable_adk.engine.running import Attempts
 from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost
 from durable_adk.model.execution import Execution
@@ -24,9 +26,16 @@ class Recovery:
     """One pass over what is due for a tenant."""
 
     def __init__(
-        self, attempts: Attempts, *, store: Store, tenant: Tenant, version: str | None
+        self,
+        attempts: Attempts,
+        *,
+        store: Store,
+        tenant: Tenant,
+        version: str | None,
+        expiring: Expiring,
     ) -> None:
         self._attempts = attempts
+        self._expiring = expiring
         self._store = store
         self._tenant = tenant
         self._version = version
@@ -50,6 +59,27 @@ class Recovery:
                 shown = {"execution_id": execution.execution_id}
                 logger.warning("cannot apply shared state: %s", error, extra=shown)
 
+    async def apply_expiries(self, limit: int) -> None:
+        """Give the expiry answers that executions of other versions are due. It takes no code of
+        theirs: a question that nobody answered in time is closed although only new workers run.
+        Going on with them is left to workers of their version.
+        """
+        if self._version is None:
+            return  # then all are claimed here
+        found = await self._store.list_expired_elsewhere(
+            self._tenant, version=self._version, limit=limit
+        )
+        for execution in found:
+            try:
+                await self._expiring.apply(execution)
+            except (CorruptHistory, KeyMissing) as error:  # it must not stop the others
+                shown = {"execution_id": execution.execution_id}
+                logger.warning("cannot apply an expiry: %s", error, extra=shown)
+
+    async def sweep_shared(self) -> None:
+        """Remove what overwritten shared state has left."""
+        await sweep_shared(self._store, self._tenant)
+
     async def _apply(self, execution: Execution) -> None:
         steps = await committed_steps(self._store, execution)
         if steps:
@@ -62,6 +92,8 @@ class Recovery:
             attempt broke off: that is logged, and they stay due.
         """
         await self.apply_scopes(limit)
+        await self.apply_expiries(limit)
+        await self.sweep_shared()
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def go_on(key: ExecutionKey) -> Execution | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
-from durable_adk.errors import InputConflict, NotFound, SessionBusy
+from durable_adk.errors import CorruptHistory, InputConflict, NotFound, SessionBusy
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import SessionKey, Tenant, session_key
 
 
-async def delete_session(
-    store: Store, tenant: Tenant, user_id: str, session_id: str, *, now: int
-) -> None:
+async def delete_session(store: Store, tenant: Tenant, user_id: str, session_id: str) -> None:
     """Remove a session with its executions, records and artifacts.
 
     What nobody runs goes with it: a suspended, queued or stuck execution is over. The user's
@@ -30,7 +28,7 @@ async def delete_session(
             "there is no such session",
             "app.sessions.list(user_id=...) shows those there are.",
         )
-    while not await _decided(store, key, session_id, now=now):
+    while not await _decided(store, key, session_id):
         pass  # another deletion, or a fork that waited for us, was faster: look again
     latest = await store.latest_execution(key)
     if latest is not None:
@@ -39,7 +37,7 @@ async def delete_session(
     await store.remove_session(key, await store.runs_of(key))
 
 
-async def _decided(store: Store, key: SessionKey, session_id: str, *, now: int) -> bool:
+async def _decided(store: Store, key: SessionKey, session_id: str) -> bool:
     """Mark, look for what needs the session, decide. False: the mark was taken away meanwhile.
 
     Whoever forks inserts and then looks for the mark; whoever runs an attempt looks for it too. So
@@ -61,7 +59,8 @@ async def _decided(store: Store, key: SessionKey, session_id: str, *, now: int) 
             "Delete those first.",
         )
     latest = await store.latest_execution(key)
-    if latest is not None and latest.status is Status.RUNNING and latest.wake_at > now:
+    is_running = latest is not None and latest.status is Status.RUNNING
+    if latest is not None and is_running and await store.is_held(latest.key):
         await store.unmark_going(key, mark)
         raise SessionBusy(session_id, execution_id=latest.execution_id, status=latest.status.value)
     return await store.decide_removal(key, mark)
@@ -69,6 +68,12 @@ async def _decided(store: Store, key: SessionKey, session_id: str, *, now: int) 
 
 async def _apply_shared(store: Store, latest: Execution) -> None:
     """What it wrote to shared state is committed, and stays."""
-    if latest.scopes_due:
+    if not latest.scopes_due:
+        return
+    try:
         steps = await committed_steps(store, latest)
-        await store.apply_scopes(latest, steps[-1])
+    except (CorruptHistory, NotFound):
+        if await store.get_execution(latest.key) is None:
+            return  # another deletion was faster: it applied them before it removed the steps
+        raise
+    await store.apply_scopes(latest, steps[-1])

@@ -16,7 +16,7 @@ from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import CorruptHistory, KeyMissing, NotFound
-from durable_adk.model.execution import SessionRecord
+from durable_adk.model.execution import Execution, SessionRecord
 from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant, new_nonce
 from durable_adk.model.retention import removable_for
 
@@ -25,7 +25,12 @@ logger = logging.getLogger("durable_adk.engine")
 GRACE_MS: Final = 3_600_000
 """Between the mark and the cut: whoever reads these turns has finished by then."""
 
+NAMED_AT_MOST: Final = 20
+"""A pass over all sessions names so many of the executions that keep turns."""
+
 SESSIONS_AT_ONCE: Final = 100
+KEYS_AT_ONCE: Final = 100
+"""Of shared state."""
 _MARKED_AT_ONCE: Final = 2_000
 """The most old turns that one mark takes in; the next one takes the rest."""
 _REMOVED_AT_ONCE: Final = 100
@@ -60,17 +65,23 @@ class Swept:
         sessions: How many were looked at.
         removed: Turns that are gone.
         expiring: Turns that are marked: they go an hour after the mark.
+        blocked: Of those, the ones that stay as long as an execution of their session is active.
+        blocked_by: Ids of such executions, ``NAMED_AT_MOST`` of them.
     """
 
     sessions: int = 0
     removed: int = 0
     expiring: int = 0
+    blocked: int = 0
+    blocked_by: tuple[str, ...] = ()
 
     def __add__(self, other: Swept) -> Swept:
         return Swept(
             sessions=self.sessions + other.sessions,
             removed=self.removed + other.removed,
             expiring=self.expiring + other.expiring,
+            blocked=self.blocked + other.blocked,
+            blocked_by=(*self.blocked_by, *other.blocked_by)[:NAMED_AT_MOST],
         )
 
 
@@ -123,7 +134,8 @@ class Retention:
         removed = await self._remove_below(record) if record.floor else 0
         if record.is_going or (record.imported is not None and not record.imported.is_whole):
             return Swept(sessions=1, removed=removed)
-        wanted = await self._wanted(record)
+        latest = await store.latest_execution(key)
+        wanted = await self._wanted(record, latest)
         marked = record.retained.expiring
         if marked and marked > wanted:
             await store.unmark_expiring(key, upto=marked)
@@ -132,15 +144,14 @@ class Retention:
             removed += 0 if cut is None else await self._remove_below(cut)
             return Swept(sessions=1, removed=removed)
         elif marked:
-            return Swept(sessions=1, removed=removed, expiring=marked - record.floor)
+            return _kept(marked - record.floor, latest) + Swept(sessions=1, removed=removed)
         if wanted > record.floor:
             await store.mark_expiring(key, upto=wanted)
-        return Swept(sessions=1, removed=removed, expiring=max(0, wanted - record.floor))
+        return _kept(max(0, wanted - record.floor), latest) + Swept(sessions=1, removed=removed)
 
-    async def _wanted(self, record: SessionRecord) -> int:
+    async def _wanted(self, record: SessionRecord, latest: Execution | None) -> int:
         """The turn up to which the policy, and the forks, let turns go."""
         store, policy = self._store, self._policy
-        latest = await store.latest_execution(record.key)
         if latest is None:
             return record.floor  # it had no turn yet, or a fork waits for its first one
         finished = latest.turn - latest.is_active
@@ -203,6 +214,19 @@ class Retention:
         if execution is not None:
             steps = await committed_steps(self._store, execution)
             await self._store.apply_scopes(execution, steps[-1])
+
+
+def _kept(expiring: int, latest: Execution | None) -> Swept:
+    """Turns that are marked, and whether an active execution keeps them."""
+    if not expiring or latest is None or not latest.is_active:
+        return Swept(expiring=expiring)
+    return Swept(expiring=expiring, blocked=expiring, blocked_by=(latest.execution_id,))
+
+
+async def sweep_shared(store: Store, tenant: Tenant) -> None:
+    """Remove what overwritten ``user:`` and ``app:`` state has left, an hour after."""
+    while await store.sweep_scopes(tenant, grace_ms=GRACE_MS, limit=KEYS_AT_ONCE) == KEYS_AT_ONCE:
+        pass
 
 
 async def prune_session(

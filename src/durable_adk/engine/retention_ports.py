@@ -79,6 +79,18 @@ class RetentionStore(Protocol):
         """Take a ``cutting`` mark off, if it is still this one. Repeat: yes."""
         ...
 
+    async def sweep_scopes(self, tenant: Tenant, *, grace_ms: int, limit: int) -> int:
+        """Remove the chunks of shared state that was overwritten, of so many keys at most.
+
+        Effect: only chunks of writes that are older than the stored value: whoever repeats such a
+            write loses. The first overwriting since the last sweep left a mark on the document.
+        Time: the mark must be ``grace_ms`` old by the server's clock: who read the old value has
+            finished by then.
+        Repeat: yes, and by several at once.
+        Returns: how many keys there were to look at; ``limit``: there may be more.
+        """
+        ...
+
     async def remove_turns(self, key: SessionKey, runs: Sequence[RunId]) -> None:
         """Remove finished turns below the floor: chunks, records, steps, the executions last.
 

@@ -90,7 +90,11 @@ class Engine(Catalog):
                 attempts, store=self.store, settings=self.settings, expiring=self._expiring
             ),
             recovery=Recovery(
-                attempts, store=self.store, tenant=self.tenant, version=self.settings.version
+                attempts,
+                store=self.store,
+                tenant=self.tenant,
+                version=self.settings.version,
+                expiring=self._expiring,
             ),
         )
         self.is_open = True

@@ -40,6 +40,10 @@ class SessionStore(Protocol):
         """Ids of the sessions that have this one among their ancestors, oldest first."""
         ...
 
+    async def is_held(self, key: ExecutionKey) -> bool:
+        """Whether an execution runs under a lease that has not run out. Time: the server's."""
+        ...
+
     async def mark_going(self, key: SessionKey) -> Nonce:
         """Mark a session as being deleted; ``load_history`` refuses it from now on.
 

@@ -19,7 +19,8 @@ from durable_adk.errors import LeaseLost, Unavailable, WriteUnknown
 logger = logging.getLogger("durable_adk.engine")
 
 SCOPES_EVERY_S = 5.0
-"""Shared state that a crash left unapplied is rare, and a session's next turn applies it too."""
+"""Shared state that a crash left unapplied is rare, and a session's next turn applies it too; and
+nobody waits for the expiry of what only another version goes on with."""
 
 RETENTION_PAUSE_S = 5.0
 """Between looks at some sessions, a few reads each."""
@@ -69,6 +70,7 @@ class Worker:
             async with asyncio.TaskGroup() as side:
                 side.create_task(self._poll())
                 side.create_task(self._sweep())
+                side.create_task(self._tidy())
                 if self._retention is not None:
                     side.create_task(self._retain(self._retention))
             await self._finish()
@@ -107,9 +109,18 @@ class Worker:
         while not self._stopped():
             try:
                 await self._recovery.apply_scopes(self._concurrency)
+                await self._recovery.apply_expiries(self._concurrency)
             except (Unavailable, LeaseLost) as error:
-                logger.warning("cannot apply shared state: %s", error)
+                logger.warning("cannot apply what is due: %s", error)
             await self._sleep(SCOPES_EVERY_S)
+
+    async def _tidy(self) -> None:
+        while not self._stopped():
+            try:
+                await self._recovery.sweep_shared()
+            except (Unavailable, WriteUnknown) as error:
+                logger.warning("cannot remove overwritten shared state: %s", error)
+            await self._sleep(RETENTION_EVERY_S)
 
     async def _retain(self, retention: Retention) -> None:
         while not self._stopped():

@@ -45,6 +45,7 @@ class Write(enum.Enum):
     CUTTING = "somebody is about to move the floor of a session, or not any more"
     CUT = "a session begins behind its oldest turns"
     REMOVED = "something of the turns below a floor is gone"
+    SWEPT = "chunks of overwritten shared state are gone"
     REENCRYPT = "a value is encrypted under the current key"
 
 

@@ -52,6 +52,17 @@ def stuck_under_another(version: str) -> dict[str, Any]:
     }
 
 
+def served_by(version: str, now: Any) -> list[dict[str, Any]]:
+    """What workers of a version go on with: what is theirs or nobody's, and what of any version is
+    over, whoever says so: no code of its version has to run for that.
+
+    ``version`` is text that is safe in a filter.
+    """
+    late = {"deadline": {"$gt": 0}, "$expr": {"$lte": ["$deadline", now]}}
+    asked = [{"closing": {"$ne": None}}, {"cancel": {"$ne": None}}]
+    return [{"version": {"$in": [None, version]}}, late, *asked]
+
+
 def taking(version: str | None) -> list[dict[str, Any]]:
     """The stage before a claim: a worker takes a stuck execution by itself once."""
     if version is None:

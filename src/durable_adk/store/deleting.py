@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from durable_adk.model.execution import SessionRecord
-from durable_adk.model.identity import Nonce, RunId, SessionKey, Tenant, new_nonce
+from durable_adk.model.identity import ExecutionKey, Nonce, RunId, SessionKey, Tenant, new_nonce
 from durable_adk.model.store_results import Write
 from durable_adk.store import filters, session_filters
 from durable_adk.store.core import (
@@ -25,6 +25,8 @@ from durable_adk.store.core import (
     Session,
 )
 from durable_adk.store.documents import Doc
+from durable_adk.store.payloads import chunk_ids
+from durable_adk.store.session_documents import session_envelopes
 
 
 class Deleting(Part):
@@ -45,6 +47,16 @@ class Deleting(Part):
             return tuple(doc["session"] for doc in docs)
 
         return await core.read(f"forks of session {key}", once)
+
+    async def is_held(self, key: ExecutionKey) -> bool:
+        """Whether an execution runs under a lease that has not run out, by the server's clock."""
+        core = self._core
+
+        async def once(session: Session) -> bool:
+            found = session_filters.held(key, core.clock.now())
+            return bool(await core.find(session, EXECUTIONS, found, limit=1, fields={"_id": 1}))
+
+        return await core.read(f"lease of execution {key}", once)
 
     async def mark_going(self, key: SessionKey) -> Nonce:
         """Mark a session as being deleted. The mark is the caller's until it is taken back."""
@@ -85,7 +97,18 @@ class Deleting(Part):
         for doc in await core.read(f"the first execution of {fork.session_id!r}", once):
             await self._remove_run(doc["run"])
         await self._remove(EXECUTIONS, first)
-        await self._remove(SESSIONS, session_filters.forked_as(fork.key, fork.next.key))
+        ours = session_filters.forked_as(fork.key, fork.next.key)
+
+        async def stored(session: Session) -> list[Doc]:
+            return await core.find(session, SESSIONS, ours)
+
+        docs = await core.read(f"session {fork.session_id!r}", stored)
+        # By their names: another fork may be made under the same key meanwhile. After the document:
+        # whoever finds that is to find them too.
+        chunks = chunk_ids(e for doc in docs for e in session_envelopes(doc))
+        await self._remove(SESSIONS, ours)
+        if chunks:
+            await self._remove(PAYLOADS, filters.by_ids(chunks))
 
     async def _remove_run(self, run: str) -> None:
         for name in (PAYLOADS, ACTIVITIES, STEPS):

@@ -341,27 +341,38 @@ def lease_end_from(stored: int | None) -> int | None:
     return None if stored is None or stored == FAR else stored
 
 
+def named_by(doc: Doc) -> dict[str, Any]:
+    """Which execution a document is, and where it stands: what documents of all versions have."""
+    return {
+        "key": ExecutionKey(doc["_id"]),
+        "execution_id": doc["eid"],
+        "tenant": Tenant(doc["ns"], doc["app"]),
+        "user_id": doc["user"],
+        "session_id": doc["session"],
+        "session_key": SessionKey(doc["sk"]),
+        "turn": doc["turn"],
+        "run": RunId(doc["run"]),
+        "invocation_id": doc["invocation_id"],
+        "status": Status(doc["status"]),
+        "token": FencingToken(doc["token"]),
+        "attempt": doc["attempt"],
+        "step": doc["step"],
+        "version": doc.get("version"),
+        "created_at": doc["created_at"],
+        "ended_at": doc.get("ended_at"),
+        "deadline": doc.get("deadline"),
+    }
+
+
 def execution_from(doc: Doc, texts: Texts) -> Execution:
     with reading("execution", doc):
         doc = current(doc)
         claim, closing, cancel = doc.get("claim"), doc.get("closing"), doc.get("cancel")
         return Execution(
-            key=ExecutionKey(doc["_id"]),
-            execution_id=doc["eid"],
-            tenant=Tenant(doc["ns"], doc["app"]),
-            user_id=doc["user"],
-            session_id=doc["session"],
-            session_key=SessionKey(doc["sk"]),
-            turn=doc["turn"],
-            run=RunId(doc["run"]),
-            invocation_id=doc["invocation_id"],
+            **named_by(doc),
             input=texts.of(doc["input"]),
             input_digest=doc["input_digest"],
-            status=Status(doc["status"]),
-            token=FencingToken(doc["token"]),
             claim=None if claim is None else Nonce(claim),
-            attempt=doc["attempt"],
-            step=doc["step"],
             last_step=ref_from(doc.get("last_step")),
             frontier=frontier_from(doc.get("frontier"), texts),
             wake_at=doc["wake_at"],
@@ -370,14 +381,10 @@ def execution_from(doc: Doc, texts: Texts) -> Execution:
             error=_error_from(doc.get("error")),
             closing=None if closing is None else Status(closing),
             cancel=None if cancel is None else cancel["reason"],
-            version=doc.get("version"),
             codes=tuple(doc.get("codes") or ()),
             result=texts.optional(doc.get("result")),
-            created_at=doc["created_at"],
-            ended_at=doc.get("ended_at"),
             waiting_since=doc["waiting_since"] if doc["waiting"] else None,
             scopes_due=bool(doc.get("scopes_due")),
             parents=parents_from(doc),
             lease_ended=lease_end_from(doc.get(LEASE_ENDED)),
-            deadline=doc.get("deadline"),
         )

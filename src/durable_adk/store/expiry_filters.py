@@ -11,9 +11,10 @@ from typing import Any
 
 from durable_adk.model.due import Due
 from durable_adk.model.execution import FAR, Status
+from durable_adk.model.identity import Tenant
 from durable_adk.model.store_results import OVERDUE
 from durable_adk.model.wait import Frontier
-from durable_adk.store import filters
+from durable_adk.store import code_filters, filters
 from durable_adk.store.documents import error_document
 
 
@@ -66,6 +67,15 @@ def overdue(now: Any) -> filters.Filter:
     kept = {"status": {"$in": [Status.SUSPENDED.value, Status.STUCK.value]}}
     passed = [{"$lte": ["$wake_at", now]}, {"$lte": ["$deadline", now]}]
     return {**kept, "deadline": {"$gt": 0}, "$expr": {"$and": passed}}
+
+
+def expired_elsewhere(tenant: Tenant, version: str, now: Any) -> filters.Filter:
+    """Suspended under another version, with an open wait that may have expired."""
+    theirs = {"version": {"$nin": [None, filters.text("version", version)]}}
+    asks = {"status": Status.SUSPENDED.value, "frontier.open": {"$gt": 0}}
+    is_due = {"$expr": {"$lte": ["$wake_at", now]}}
+    whose = {**filters.of_tenant(tenant), **code_filters.readable(), "active": True}
+    return {**whose, **asks, **theirs, **is_due}
 
 
 def due_or_overdue(found: filters.Filter, now: Any) -> filters.Filter:

@@ -321,8 +321,8 @@ SCOPES_APPLIED: Update = {"$set": {"scopes_due": False}}
 
 
 def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
-    """What ``due`` matches, but for the stuck of other versions, of this version or of none; and
-    what has an open wait that has expired."""
+    """What ``due`` matches, but for the stuck of other versions, of this version or of none, or
+    only to be closed; and what has an open wait that has expired."""
     found: Filter = {
         **of_tenant(tenant),
         **code_filters.readable(),
@@ -330,7 +330,7 @@ def due_of(tenant: Tenant, now: Any, version: str | None) -> Filter:
         **_is_due(now),
     }
     if version is not None:
-        found["version"] = {"$in": [None, text("version", version)]}
+        found["$or"] = code_filters.served_by(text("version", version), now)
     return found
 
 

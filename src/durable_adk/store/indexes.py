@@ -108,6 +108,13 @@ INDEXES: Final = (
         keys=(("ns", 1), ("app", 1), ("user", 1)),
         serves="the shared state of a user and of the app",
     ),
+    Index(
+        collection=SCOPES,
+        name="left",
+        keys=(("ns", 1), ("app", 1), ("left.since", 1)),
+        where={"left.since": {"$exists": True}},
+        serves="overwritten shared state whose chunks are still there",
+    ),
 )
 
 _CONFLICT_CODES = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict

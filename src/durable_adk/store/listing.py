@@ -5,7 +5,7 @@ from __future__ import annotations
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
 from durable_adk.model.store_results import Selection
-from durable_adk.store import code_filters, filters
+from durable_adk.store import code_filters, expiry_filters, filters
 from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
 from durable_adk.store.outlines import shown
@@ -73,9 +73,18 @@ class Listing(Part):
                 stuck = filters.stuck_of(tenant, version) | core.sealing.readable()
                 room = limit - len(docs)
                 docs += await core.find(session, EXECUTIONS, stuck, limit=room, fields=wanted)
-            return tuple(ExecutionKey(doc["_id"]) for doc in docs)
+            return tuple(dict.fromkeys(ExecutionKey(doc["_id"]) for doc in docs))
 
         return () if limit < 1 else await core.read("due executions", once)
+
+    async def list_expired_elsewhere(
+        self, tenant: Tenant, *, version: str, limit: int
+    ) -> tuple[Execution, ...]:
+        """What is suspended under another version, with an open wait that may have expired."""
+        core = self._core
+        found = expiry_filters.expired_elsewhere(tenant, version, core.clock.now())
+        found |= core.sealing.readable()
+        return await self._executions("expired waits", found, [("wake_at", 1)], limit)
 
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
         """Executions whose last committed step has shared state that is not applied."""

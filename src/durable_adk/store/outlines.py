@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from durable_adk.errors import CorruptHistory, DurableError, KeyMissing
-from durable_adk.model.execution import Execution, Status, StoredError
-from durable_adk.model.identity import (
-    ExecutionKey,
-    FencingToken,
-    Nonce,
-    RunId,
-    SessionKey,
-    Tenant,
-)
+from durable_adk.model.execution import Execution, StoredError
+from durable_adk.model.identity import Nonce
 from durable_adk.store.core import EXECUTIONS, Core, Session
-from durable_adk.store.documents import Doc, execution_envelopes, execution_from
+from durable_adk.store.documents import Doc, execution_envelopes, execution_from, named_by
 
 _RESTORE = "Restore what is missing; until then it can neither go on nor be ended."
 
@@ -64,29 +57,13 @@ def outline_of(doc: Doc, error: DurableError) -> Execution | None:
 def _outline(doc: Doc, error: DurableError) -> Execution:
     claim = doc.get("claim")
     return Execution(
-        key=ExecutionKey(doc["_id"]),
-        execution_id=doc["eid"],
-        tenant=Tenant(doc["ns"], doc["app"]),
-        user_id=doc["user"],
-        session_id=doc["session"],
-        session_key=SessionKey(doc["sk"]),
-        turn=doc["turn"],
-        run=RunId(doc["run"]),
-        invocation_id=doc["invocation_id"],
+        **named_by(doc),
         input="{}",
         input_digest="",
-        status=Status(doc["status"]),
-        token=FencingToken(doc["token"]),
         claim=None if claim is None else Nonce(claim),
-        attempt=doc["attempt"],
-        step=doc["step"],
-        version=doc.get("version"),
         codes=tuple(doc.get("codes") or ()),
         failures=doc.get("failures") or 0,
-        created_at=doc["created_at"],
-        ended_at=doc.get("ended_at"),
         waiting_since=doc["waiting_since"] if doc.get("waiting") else None,
-        deadline=doc.get("deadline"),
         error=StoredError(
             type=type(error).__name__,
             message=f"{error.subject}: {error.reason}",

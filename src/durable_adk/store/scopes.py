@@ -8,10 +8,9 @@ from durable_adk.model.activity import Payload
 from durable_adk.model.execution import Execution, StepDocument
 from durable_adk.model.identity import Tenant, scope_key
 from durable_adk.model.store_results import Write
-from durable_adk.store import filters
-from durable_adk.store.core import EXECUTIONS, SCOPES, Part, Session
+from durable_adk.store import filters, scope_filters
+from durable_adk.store.core import EXECUTIONS, PAYLOADS, SCOPES, Part, Session
 from durable_adk.store.documents import SCHEMA_VERSION, Doc, current
-from durable_adk.store.payloads import part_nonce
 
 USER_PREFIX = "user:"
 
@@ -64,16 +63,23 @@ class Scopes(Part):
             text = json.dumps(
                 value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
             )
-            fields["value"] = await core.store(document_key, part_nonce(stamp, key), text)
+            nonce = scope_filters.chunk_nonce(stamp, key)
+            fields["value"] = await core.store(document_key, nonce, text)
+        has_chunks = isinstance(fields["value"], dict) and "ref" in fields["value"]
         found = filters.scope_before(document_key, stamp)
 
         async def put(session: Session) -> bool | None:
-            doc = await core.upsert_one(session, SCOPES, found, {"$set": fields})
+            update = scope_filters.put(fields, stamp, core.clock.now())
+            doc = await core.upsert_one(session, SCOPES, found, update)
             return None if doc is None else True
 
         async def settle(session: Session) -> bool:
             # Taken: by a newer value, which stays, or by an older one inserted just now.
-            await core.update_one(session, SCOPES, found, {"$set": fields})
+            now = core.clock.now()
+            await core.update_one(session, SCOPES, found, scope_filters.put(fields, stamp, now))
+            if has_chunks:
+                newer = scope_filters.newer_unmarked(document_key, stamp)
+                await core.update_one(session, SCOPES, newer, scope_filters.marked(now))
             return True
 
         await core.write(Write.SCOPES, put, settle)
@@ -90,3 +96,38 @@ class Scopes(Part):
             return values, max((doc["at"] for doc in docs), default="")
 
         return await core.read("shared state", once)
+
+    # ------------------------------------------------------------------ overwritten values
+
+    async def sweep_scopes(self, tenant: Tenant, *, grace_ms: int, limit: int) -> int:
+        """Remove the chunks of values that were overwritten long enough ago."""
+        core = self._core
+
+        async def once(session: Session) -> list[Doc]:
+            found = scope_filters.left_over(tenant, core.clock.now(), grace_ms)
+            sort = [("left.since", 1)]
+            return await core.find(
+                session, SCOPES, found, sort=sort, limit=limit, fields={"left": 1}
+            )
+
+        docs = await core.read("overwritten shared state", once)
+        for doc in docs:
+            await self._sweep(doc["_id"], doc["left"]["since"], doc["left"]["upto"])
+        return len(docs)
+
+    async def _sweep(self, document_key: str, since: int, upto: str) -> None:
+        core = self._core
+
+        async def put(session: Session) -> bool:
+            older = scope_filters.chunks_before(document_key, upto)
+            await core.collection(PAYLOADS).delete_many(older, session=session)
+            found = scope_filters.left_since(document_key, since, upto)
+            await core.update_one(
+                session, SCOPES, found, scope_filters.swept(upto, core.clock.now())
+            )
+            return True
+
+        async def settle(_: Session) -> bool:
+            return True
+
+        await core.write(Write.SWEPT, put, settle)

@@ -64,7 +64,7 @@ def session_fields(
 
 def session_from(doc: Doc, texts: Texts) -> SessionRecord:
     with reading("session", doc):
-        doc = current(doc)
+        doc = _shown(current(doc))
         return SessionRecord(
             key=SessionKey(doc["_id"]),
             tenant=Tenant(doc["ns"], doc["app"]),
@@ -89,9 +89,23 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
 
 
 def session_envelopes(doc: Doc) -> Iterator[Envelope | None]:
+    doc = _shown(doc)
     yield from (doc.get(field) for field in SESSION_PAYLOADS)
     yield from ((doc.get("base") or {}).get(field) for field in SESSION_PAYLOADS)
     yield from frontier_envelopes((doc.get("next") or {}).get("frontier"))
+
+
+def _shown(doc: Doc) -> Doc:
+    """What there is to read of a session: once its removal is decided, its chunks go first."""
+    if "removed" not in doc:
+        return doc
+    fields = {name: value for name, value in doc.items() if name not in SESSION_PAYLOADS}
+    base, following = doc.get("base"), doc.get("next")
+    if base is not None:
+        fields["base"] = {k: value for k, value in base.items() if k not in SESSION_PAYLOADS}
+    if following is not None:
+        fields["next"] = {k: value for k, value in following.items() if k != "frontier"}
+    return fields
 
 
 def _retained_from(doc: Doc, texts: Texts) -> Retained:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from durable_adk.store.filters import Filter, Update, by_id, text
+from typing import Any
+
+from durable_adk.store.filters import Filter, Update, by_id, is_running, text
 
 
 def forks_of(session_key: str) -> Filter:
@@ -17,6 +19,11 @@ def going(mark: str | None) -> Update:
 
 def going_as(session_key: str, mark: str) -> Filter:
     return {**by_id(session_key), "going": text("mark", mark)}
+
+
+def held(execution_key: str, now: Any) -> Filter:
+    """Running, under a lease that has not run out."""
+    return {**is_running(execution_key), "$expr": {"$gt": ["$wake_at", now]}}
 
 
 def not_decided(session_key: str) -> Filter:

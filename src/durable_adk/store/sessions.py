@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durable_adk.errors import Unavailable
+from durable_adk.errors import CorruptHistory, Unavailable
 from durable_adk.model.execution import Execution, NewExecution, SessionRecord
 from durable_adk.model.identity import ExecutionKey, Nonce, SessionKey, new_nonce
 from durable_adk.model.store_results import Begun, Busy, Forked, Selection, Taken, Write
@@ -50,43 +50,41 @@ class Sessions(Part):
         return await self._session_of(doc)
 
     async def get_session(self, key: SessionKey) -> SessionRecord | None:
-        core = self._core
-
-        async def once(session: Session) -> Doc | None:
-            return await core.find_one(session, SESSIONS, filters.by_id(key))
-
-        doc = await core.read(f"session {key}", once)
-        return None if doc is None else await self._session_of(doc)
+        found = await self._sessions(f"session {key}", filters.by_id(key), [], 1)
+        return found[0] if found else None
 
     async def session_awaiting(self, key: ExecutionKey) -> SessionRecord | None:
         """The fork whose first execution has, or is to have, this key."""
-        core = self._core
-
-        async def once(session: Session) -> Doc | None:
-            return await core.find_one(session, SESSIONS, session_filters.awaiting(key))
-
-        doc = await core.read(f"execution {key}", once)
-        return None if doc is None else await self._session_of(doc)
+        found = await self._sessions(f"execution {key}", session_filters.awaiting(key), [], 1)
+        return found[0] if found else None
 
     async def list_sessions(
         self, selection: Selection
     ) -> tuple[tuple[SessionRecord, ...], str | None]:
         """Oldest first, with the cursor of the next page."""
-        core = self._core
         found = place_in(filters.sessions_of(selection), "created_at", selection, descending=False)
+        sort = [("created_at", 1), ("_id", 1)]
+        items = await self._sessions("sessions", found, sort, selection.limit + 1)
+        return page(items, selection, lambda s: (s.created_at, s.key))
 
-        async def once(session: Session) -> tuple[SessionRecord, ...]:
-            docs = await core.find(
-                session,
-                SESSIONS,
-                found,
-                sort=[("created_at", 1), ("_id", 1)],
-                limit=selection.limit + 1,
-            )
+    async def _sessions(
+        self, what: str, found: filters.Filter, sort: list[tuple[str, int]], limit: int
+    ) -> tuple[SessionRecord, ...]:
+        """Documents with their payloads; read again where one went between the two."""
+        core = self._core
+
+        async def whole(session: Session) -> tuple[SessionRecord, ...]:
+            docs = await core.find(session, SESSIONS, found, sort=sort or None, limit=limit)
             texts = await core.texts(session, [e for doc in docs for e in session_envelopes(doc)])
             return tuple(session_from(doc, texts) for doc in docs)
 
-        return page(await core.read("sessions", once), selection, lambda s: (s.created_at, s.key))
+        async def once(session: Session) -> tuple[SessionRecord, ...]:
+            try:
+                return await whole(session)
+            except CorruptHistory:
+                return await whole(session)
+
+        return await core.read(what, once)
 
     async def _session_of(self, doc: Doc) -> SessionRecord:
         core = self._core

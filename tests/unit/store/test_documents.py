@@ -14,7 +14,15 @@ from durable_adk.model.execution import StepDocument, StepRef
 from durable_adk.model.identity import new_nonce, new_run_id
 from durable_adk.model.position import Position
 from durable_adk.store import documents
-from durable_adk.store.documents import SCHEMA_VERSION, current, packed, printable, unpacked
+from durable_adk.store.documents import (
+    SCHEMA_VERSION,
+    current,
+    execution_from,
+    packed,
+    printable,
+    unpacked,
+)
+from durable_adk.store.outlines import outline_of
 from durable_adk.store.payloads import Texts
 from durable_adk.store.records import record_document, record_from, step_fields, step_from
 
@@ -41,6 +49,24 @@ def a_record(**changes) -> Record:
         "attempt": 1,
     }
     return Record(**{**values, **changes})
+
+
+def test_an_outline_has_all_that_a_document_of_any_version_says_of_its_execution() -> None:
+    doc = {
+        "_id": "key", "v": SCHEMA_VERSION, "eid": "e", "ns": "n", "app": "a", "user": "u",
+        "session": "s", "sk": "sk", "turn": 2, "run": RUN, "invocation_id": "i", "input": "{}",
+        "input_digest": "", "status": "failed", "token": 3, "attempt": 4, "step": 5,
+        "version": "v1", "created_at": 6, "ended_at": 7, "deadline": 8, "wake_at": 9,
+        "failures": 0, "waiting": False,
+    }  # fmt: skip
+    whole = execution_from(doc, INLINE)
+    outline = outline_of(doc | {"v": SCHEMA_VERSION + 1})
+    assert outline is not None
+    assert outline_of(doc) is None
+    named = documents.named_by(doc)
+    for name, value in named.items():
+        assert getattr(outline, name) == getattr(whole, name) == value
+    assert {"ended_at", "deadline", "version"} < set(named)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
