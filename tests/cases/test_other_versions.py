@@ -106,6 +106,20 @@ async def test_an_end_that_was_begun_is_finished_by_another_version(
     assert (out.status, out.error.message) == ("cancelled", "not wanted")
 
 
+async def test_a_cancellation_that_a_dead_owner_did_not_see_is_done_by_another_version(
+    apps: tuple[App, App], ledger: Ledger, clock: ServerClock
+) -> None:
+    old, new = apps
+    await old.submit(**GO)
+    store, key = (await old._lifecycle.opened()).store, execution_key(old._lifecycle.tenant, "x")
+    assert await store.claim(key, nonce=new_nonce(), ttl_ms=1_000, version="1")
+    assert await store.request_cancel(key, "not wanted")
+    clock.advance(2_000)
+    (out,) = await new.recover()
+    assert (out.status, out.error.message) == ("cancelled", "not wanted")
+    assert ledger.rows() == []
+
+
 async def test_an_expiry_is_answered_by_another_version_which_does_not_go_on(
     apps: tuple[App, App], ledger: Ledger, clock: ServerClock
 ) -> None:
