@@ -113,6 +113,15 @@ UNFIT = "unfit"
 """In a record: the tool had no parameters of the names that it was called with."""
 
 
+OVER = "over"
+"""In a record: the body ended its agent's run (``end_invocation``), or took that back."""
+
+
+def _over(context: ToolContext, was_over: bool) -> dict[str, bool]:
+    is_over = _seam.invocation_of(context).end_invocation
+    return {OVER: is_over} if is_over != was_over else {}
+
+
 def _names_of(tool: BaseTool) -> list[str]:
     """Names of the parameters of a tool's function; none where one cannot see them."""
     func = getattr(tool, "func", None)
@@ -174,7 +183,7 @@ async def _recorded(
         return await _replay(admitted, context, call)
     scope = _tool_scope(tool, call, stage.activity_id(position))
     scope.runs, scope.once = func, terms.policy is not UnknownOutcome.RERUN
-    before = _snapshot(context)
+    before, was_over = _snapshot(context), _seam.invocation_of(context).end_invocation
     with siblings_cancelled.Body(agent) as body:
         try:
             admitted.enter()
@@ -183,7 +192,7 @@ async def _recorded(
                 result = await adk_call(run, args, context)
             if context.actions.requested_auth_configs and not stage.keeps_secrets:
                 await attempt.halt(check.credential(agent.node_path, tool.name))
-            left = {"result": result, **_left(before, context, scope)}
+            left = {"result": result, **_left(before, context, scope), **_over(context, was_over)}
             if not fits:  # ADK leaves out what a model made up
                 left[UNFIT] = True
             payload = stage.encode(left, where=f"{tool.name} result")
@@ -195,7 +204,8 @@ async def _recorded(
             await body.hold(_seam.interrupts_of(context) | scope.interrupts)
             raise
         except Exception as error:
-            payload = _failed(error, _left(before, context, scope))
+            left = {**_left(before, context, scope), **_over(context, was_over)}
+            payload = _failed(error, left)
             looks = _is_looked_at(context, "on_tool_error_callback")
             record = await attempt.record(admitted, RecordStatus.FAILED, payload, durable=looks)
             call.handed_out(record.ended_at)
@@ -225,6 +235,8 @@ async def _replay(admitted: Replayed, context: ToolContext, call: Scope) -> obje
     for _own, data in body.get("log", ()):
         await _seam.enqueue(_seam.invocation_of(context), stored.from_data(data))
     _apply(context, body)
+    if OVER in body:
+        _seam.invocation_of(context).end_invocation = body[OVER]
     if has_failed:
         raise call.stage.failure_of(record)
     call.stage.references.know_result(body["result"], record.slot)
