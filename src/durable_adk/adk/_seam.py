@@ -45,6 +45,7 @@ try:
         JoinNode,
         Workflow,
         _dynamic_node_scheduler,
+        _tool_node,
     )
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
     from google.adk.workflow._parallel_worker import _ParallelWorker
@@ -63,6 +64,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (BaseToolset, "get_tools_with_prefix"),
     (_caller, "_call_tool_async"),
     (_caller, "apply_confirmation_gate"),
+    (_tool_node, "apply_confirmation_gate"),
     (_batch_executor, "_execute_single_prepared_call_async"),
     (_retry_utils, "_get_retry_delay"),
     (_dynamic_node_scheduler, "build_node"),
@@ -71,6 +73,9 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (ReplaySequenceBarrier, "wait"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
+
+TOOL_NODE = _tool_node
+"""Has a confirmation gate of its own."""
 
 _CONTEXT_FIELDS = frozenset(
     {

@@ -21,6 +21,7 @@ from durable_adk.adk import (
     compaction,
     credentials,
     executors,
+    gate,
     models,
     nodes,
     spans,
@@ -50,6 +51,7 @@ def install() -> None:
     _wrap(AuthHandler, "exchange_auth_token", credentials.wrap_exchange)
     for name, wrap in _PRIVATE.items():
         _wrap(_seam.owner_of(name), name, wrap)
+    _wrap(_seam.TOOL_NODE, "apply_confirmation_gate", gate.wrap)
     for point, wrap in _TELEMETRY.items():
         if point.exists():
             _wrap(*_seam_telemetry.owner_of(point), wrap)
@@ -90,7 +92,7 @@ def _wrap_delay(adk_delay: Any) -> Any:
 
 _PRIVATE = {
     "_call_tool_async": tools.wrap,
-    "apply_confirmation_gate": tools.wrap_gate,
+    "apply_confirmation_gate": gate.wrap,
     "_execute_single_prepared_call_async": tools.wrap_prepared,
     "_get_retry_delay": _wrap_delay,
     "build_node": nodes.wrap_build,

@@ -68,6 +68,9 @@ class Stage:
             when it ended.
         gated: Tool name, arguments with callbacks applied, and whether they fit its parameters,
             of a call that was held back or ran, by (agent path, call id): what a person is shown.
+        held_back: Calls of the open step, by (agent path, call id), and tool nodes, by (path,
+            nothing), that the confirmation gate held back.
+        held: The same of those whose answers are there: they stay held back.
         open_calls: ``segments`` and ``call_segments`` as the step leaves them.
         handed_over: Whom an agent that is no node handed over to and is not done with, by path.
         went_to: The same as earlier steps left it.
@@ -100,6 +103,8 @@ class Stage:
     handed_over: dict[str, str] = field(default_factory=dict)
     went_to: dict[str, str] = field(default_factory=dict)
     gated: dict[tuple[str, str], tuple[str, dict[str, Any], bool]] = field(default_factory=dict)
+    held_back: set[tuple[str, str]] = field(default_factory=set)
+    held: set[tuple[str, str]] = field(default_factory=set)
     shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     toolsets: dict[tuple[str, str], str] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
@@ -141,6 +146,7 @@ class Stage:
         self.handed_over = {}
         self.segments.clear()
         self.gated.clear()
+        self.held_back.clear()
         self.call_expiries.clear()
         self.references = References()
         self.event_ids = EventIds(self.execution_id, self.step)

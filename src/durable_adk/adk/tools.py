@@ -79,34 +79,21 @@ def _call_scope(agent: Scope, tool: BaseTool, context: ToolContext) -> Scope:
     )
 
 
-def _agent_of(call: Scope) -> Scope:
+def agent_of(call: Scope) -> Scope:
     """The scope that asked for a call."""
     assert call.parent is not None
     return call.parent
 
 
-def wrap_gate(adk_gate: Any) -> Any:
-    """Note what a call that is held back would run with: that is what a person must see."""
+def note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> bool:
+    """Note what a call runs with, or would: what a person is shown.
 
-    async def apply_confirmation_gate(
-        tool: BaseTool, function_args: dict[str, Any], tool_context: ToolContext
-    ) -> Any:
-        held_back = await adk_gate(tool, function_args, tool_context)
-        scope = current()
-        if held_back is not None and scope is not None and scope.kind == "call":
-            fits = _takes(tool, function_args)
-            _note(scope, tool, function_args, tool_context, fits=fits)
-        return held_back
-
-    return apply_confirmation_gate
-
-
-def _note(
-    call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext, *, fits: bool
-) -> None:
-    place = (_agent_of(call).path, context.function_call_id or "")
+    Returns: whether the arguments fit the tool's parameters.
+    """
+    place, fits = (agent_of(call).path, context.function_call_id or ""), _takes(tool, args)
     call.stage.gated[place] = (tool.name, copy.deepcopy(args), fits)
     expiring.note(call.stage, *place, tool)
+    return fits
 
 
 UNFIT = "unfit"
@@ -144,13 +131,20 @@ def _takes(tool: BaseTool, args: dict[str, Any]) -> bool:
     return set(args) <= set(parameters)
 
 
+def next_position(call: Scope) -> Position:
+    """Where the next run of a call in this step is recorded."""
+    agent = agent_of(call)
+    ordinal = agent.counts.get(f"tool:{call.path}", 0) + 1
+    return Position(call.stage.step, call.path, agent.entry, Kind.TOOL, ordinal)
+
+
 async def _recorded(
     adk_call: Any, tool: BaseTool, args: dict[str, Any], context: ToolContext, call: Scope
 ) -> object:
-    stage, agent = call.stage, _agent_of(call)
+    stage, agent = call.stage, agent_of(call)
     attempt = stage.attempt
-    ordinal = agent.count(f"tool:{call.path}")
-    position = Position(stage.step, call.path, agent.entry, Kind.TOOL, ordinal)
+    position = next_position(call)
+    agent.count(f"tool:{call.path}")
     try:
         request = codec.digest_of([tool.name, args], where=f"{tool.name} arguments")
     except NotStorable as error:
@@ -161,8 +155,7 @@ async def _recorded(
         run = agent_tool_waits.stand_in(tool)
     except ConfigError as error:
         await attempt.halt(error)
-    fits = _takes(tool, args)
-    _note(call, tool, args, context, fits=fits)
+    fits = note(call, tool, args, context)
     func = getattr(tool, "func", None)
     terms = stage.policy_of(tool.name, args, tool, func, call_id=context.function_call_id or "")
     admitted = await stage.admit(
@@ -280,7 +273,7 @@ async def _check_shown(
     asked: str,
 ) -> None:
     """A person agreed to one tool with certain arguments; nothing else may run for it."""
-    shown = call.stage.shown.get((_agent_of(call).path, context.function_call_id or ""))
+    shown = call.stage.shown.get((agent_of(call).path, context.function_call_id or ""))
     if shown is None or context.tool_confirmation is None:
         return
     if shown.digest != request or (shown.fits and not _takes(tool, args)):

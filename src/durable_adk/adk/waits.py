@@ -143,6 +143,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             "response_schema": None,
             "shown": codec.digest(codec.encode([name, given], where="arguments")),
             "fits": fits,
+            **_held(stage, asked.path, about.get("id", "")),
             "segment": _segment(stage, asked.path, about.get("id", "")),
         }
     if call.name == WaitKind.INPUT.value:
@@ -152,6 +153,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             "tool_call": None,
             "response_schema": args.get("response_schema"),
             "shown": "",
+            **_held(stage, asked.path, ""),
         }
     return WaitKind.INPUT, {
         "message": "",
@@ -170,6 +172,14 @@ def _segment(stage: Stage, path: str, call_id: str) -> str:
     """Where in the agent's responses the call stood: it keeps that place in later steps."""
     place = (path, call_id)
     return stage.segments.get(place) or stage.call_segments.get(place, "")
+
+
+HELD = "held"
+"""In a wait's content: the confirmation gate held the call back."""
+
+
+def _held(stage: Stage, path: str, call_id: str) -> dict[str, bool]:
+    return {HELD: True} if (path, call_id) in stage.held_back else {}
 
 
 def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
@@ -220,12 +230,15 @@ def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
 def _remember(stage: Stage, wait: WaitRequest) -> None:
     content = codec.decode(wait.content)
     call = content["tool_call"]
+    path = known_later(wait.operation_path, Position.parse(wait.position).step)
+    if content.get(HELD):
+        stage.held.add((path, call["id"] if call else ""))
     if wait.kind is WaitKind.CONFIRMATION and call:
         text = describe(call["name"], call["args"])
-        step = Position.parse(wait.position).step
-        place = (known_later(wait.operation_path, step), call["id"])
+        place = (path, call["id"])
         stage.shown[place] = Shown(content["shown"], text, content["fits"])
         if content.get("segment"):
+            step = Position.parse(wait.position).step
             stage.call_segments[place] = known_later(content["segment"], step)
 
 

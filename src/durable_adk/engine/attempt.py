@@ -130,7 +130,7 @@ class Attempt(Sleeping):
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)
-        if self.records.committed and not self._asks_below(position):
+        if self.records.committed and not self.asks_below(position):
             if position.text in self.records.abandoned:
                 await self._abandoned(call)
             await self.halt(
@@ -315,7 +315,7 @@ class Attempt(Sleeping):
         if found is not None:
             await self.halt(found)
 
-    def _asks_below(self, position: Position) -> bool:
+    def asks_below(self, position: Position) -> bool:
         """Whether a body that asked, or something it ran, was interrupted by a wait: it left no
         outcome, and is entered again over what is recorded inside it."""
         return position.kind in (Kind.TOOL, Kind.NODE) and any(
@@ -364,7 +364,7 @@ class Attempt(Sleeping):
             sorted(
                 ticket.call.position.text
                 for ticket in self._entered.values()
-                if not self._asks_below(ticket.call.position)
+                if not self.asks_below(ticket.call.position)
             )
         )
 
