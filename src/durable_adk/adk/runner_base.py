@@ -207,6 +207,10 @@ class RunnerBase(Runner):
         self.app.plugins = list(plugins)
         self.plugin_manager = PluginManager(plugins=list(plugins))
 
+    def _collect_toolset(self, root: Any, visited: Any = None) -> set[Any]:
+        """Nothing for ADK to close: the App does, when nothing runs any more (``open_toolsets``)."""
+        return set()
+
     def run_live(
         self,
         *,

@@ -108,7 +108,11 @@ class App(Operating):
         return self
 
     async def close(self) -> None:
-        """Let attempts run for ``shutdown.grace``, give the rest back, close an own client."""
+        """Let attempts run for ``shutdown.grace``, give the rest back, close an own client.
+
+        The agents' toolsets are closed as ADK's runner closes them, each once, unless another App
+        of this process has one open; what a toolset raises is logged.
+        """
         try:
             if self._runner is not None:
                 await self._runner.close()

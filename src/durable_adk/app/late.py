@@ -22,6 +22,16 @@ def make_adapter(root: object, **parts: Any) -> Adapter:
     return adapter
 
 
+def toolsets_opened(user: object, root: object) -> None:
+    """An App runs this root from now on."""
+    import_module("durable_adk.adk.open_toolsets").opened(user, root)
+
+
+async def toolsets_closed(user: object) -> None:
+    """An App is done with its root: the toolsets are closed, but for those of other open Apps."""
+    await import_module("durable_adk.adk.open_toolsets").closed(user)
+
+
 def artifacts_of_app(service: Any, opened: Callable[[], Awaitable[Any]], tenant: Tenant) -> Any:
     """The artifact service of an App; see ``app.artifacts``. None stays None."""
     if service is None:

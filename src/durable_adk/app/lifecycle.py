@@ -105,6 +105,7 @@ class Lifecycle:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._opened: Opened | None = None
+        self._has_toolsets = False
 
     def with_attempts(self, max_attempts: int) -> Lifecycle:
         """The same with another number of attempts; itself if that is the same number."""
@@ -199,8 +200,9 @@ class Lifecycle:
             )
         return opened
 
-    async def close(self) -> None:
-        """Let attempts run for ``shutdown.grace``, release the rest, close an own client."""
+    async def close(self, *, keeps_toolsets: bool = False) -> None:
+        """Let attempts run for ``shutdown.grace``, release the rest, close an own client and the
+        agents' toolsets."""
         self._check_loop()
         async with self._lock:
             opened, self._opened = self._opened, None
@@ -209,6 +211,9 @@ class Lifecycle:
                     await _shut(opened.engine, opened.store)
             finally:
                 self._loop = None
+                if self._has_toolsets and not keeps_toolsets:
+                    self._has_toolsets = False
+                    await late.toolsets_closed(self)
         self._lock = asyncio.Lock()  # a lock belongs to the loop that it was waited for on
 
     def _check_loop(self) -> None:
@@ -252,6 +257,9 @@ class Lifecycle:
         except BaseException:
             await _shut(engine, store)
             raise
+        if root is not None:
+            late.toolsets_opened(self, root)
+            self._has_toolsets = True
         return Opened(engine, store, program, failures, has_root=root is not None)
 
     def _engine_settings(self) -> EngineSettings:

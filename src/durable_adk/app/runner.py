@@ -184,7 +184,7 @@ class DurableRunner(RunnerBase):
                     yield event
         finally:
             if _closes_after.get():
-                await self._lifecycle.close()
+                await self._lifecycle.close(keeps_toolsets=True)
 
     def run(
         self,
@@ -243,7 +243,7 @@ class DurableRunner(RunnerBase):
         )
 
     async def close(self) -> None:
-        """Close toolsets and plugins as ADK does, then the connection."""
+        """Close plugins as ADK does, then the connection and, once nothing runs, the toolsets."""
         try:
             if self._has_root:
                 await super().close()
