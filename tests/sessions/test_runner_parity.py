@@ -16,6 +16,7 @@ from google.adk.agents.run_config import StreamingMode
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.genai import types
 
@@ -109,6 +110,43 @@ def committee(log: agents.Log) -> Any:
     return agent
 
 
+def committee_and_payment(log: agents.Log) -> Any:
+    """Asks a committee, which answers later, and wants to pay."""
+
+    def ask_committee(project: str) -> dict[str, str]:
+        """Ask."""
+        log.append(("ask", project))
+        return {"status": "pending"}
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        log.append(("pay", amount))
+        return "paid"
+
+    def choose(request: Any, turn: int) -> Any:
+        if turn == 0:
+            return calls(("ask_committee", {"project": "choir"}), ("pay", {"amount": 1}))
+        found = [
+            (part.function_response.name, part.function_response.response)
+            for content in request.contents
+            for part in content.parts
+            if part.function_response
+        ]
+        return says(f"seen: {found}")
+
+    tools = [LongRunningFunctionTool(ask_committee), FunctionTool(pay, require_confirmation=True)]
+    agent = agents.talker(tools=tools)
+    agent.model.script = choose
+    return agent
+
+
+def late_beside(before: Events) -> dict[str, Any]:
+    """The payment's confirmation and what the committee said, in one message."""
+    (confirmation,), (committee,) = asked(before), asked(before, "ask_committee")
+    parts = [response(confirmation, {"confirmed": True}), response(committee, PENDING)]
+    return {"new_message": message(*parts)}
+
+
 def fails_late(log: agents.Log) -> Any:
     return agents.plain_payer(log, calls(("pay", {"amount": 1})), ZeroDivisionError("no luck"))
 
@@ -154,6 +192,14 @@ CASES: dict[str, Case] = {
     "a denial": Case(agents.payer, [says_text(), answers({"confirmed": False})]),
     "a tool that runs long": Case(
         agents.waiter, [says_text(), answers({"state": "closed"}, "ticket")]
+    ),
+    "a late result beside an answer": Case(
+        committee_and_payment, [says_text(), late_beside, says_text("and?")]
+    ),
+    "a late result beside an answer, with state": Case(
+        committee_and_payment,
+        [says_text(), lambda before: {**late_beside(before), "state_delta": {"by": "ada"}}],
+        state={"by": "ada"},
     ),
     "a late result": Case(committee, [says_text(), answers(PENDING, "ask_committee")]),
 }

@@ -208,7 +208,7 @@ class RunnerBase(Runner):
         self.plugin_manager = PluginManager(plugins=list(plugins))
 
     def _collect_toolset(self, root: Any, visited: Any = None) -> set[Any]:
-        """Nothing for ADK to close: the App does, when nothing runs any more (``open_toolsets``)."""
+        """Nothing for ADK to close: the App does, when nothing runs (``open_toolsets``)."""
         return set()
 
     def run_live(

@@ -9,7 +9,7 @@ from typing import Any
 from google.adk.events import Event
 from google.genai import types
 
-from durable_adk.adk import check, expiring, paths
+from durable_adk.adk import check, expiring, late_results, paths
 from durable_adk.adk._patches import (
     answers_of_branches,
     answers_that_look_like_json,
@@ -221,9 +221,13 @@ def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
         )
         for group in answers_of_branches.by_branch(answered)
     ]
+    came: dict[str, Any] = {}
     for one in answered:
         if one.answer.state is not None:
-            events[0].actions.state_delta.update(codec.decode(one.answer.state))
+            came.update(codec.decode(one.answer.state))
+    late_results.put_beside(events, came)
+    if came:
+        events[0].actions.state_delta.update(came)
     return events
 
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from durable_adk.adk.runner_base import Response, answer_of
-from durable_adk.engine.answers import wait_id
+from durable_adk.engine.answers import open_wait_ids, wait_id
 from durable_adk.engine.ports import Store
 from durable_adk.errors import ConfigError, NotFound, WaitClosed
 from durable_adk.model.execution import Execution, Status
-from durable_adk.model.wait import WaitRequest
+from durable_adk.model.wait import WaitKind, WaitRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,15 @@ class FoundAnswers:
     Attributes:
         answers: By wait id.
         call_ids: ADK's ids of the answered calls.
+        beside: Responses that answer no wait: later results of long-running tools, if anything.
+        adds: Whether a wait among them is still open.
     """
 
     execution_id: str
     answers: Mapping[str, object]
     call_ids: frozenset[str]
+    beside: tuple[Response, ...] = ()
+    adds: bool = True
 
 
 async def answers_to(
@@ -35,17 +39,19 @@ async def answers_to(
     A response names its wait by ADK's call id or by our wait id.
 
     Raises:
-        NotFound: a response answers no wait of that execution.
+        NotFound: no response answers a wait of that execution; or one does not, and another says
+            what became of a call in doubt.
         WaitClosed: likewise, and the execution was cancelled or has failed.
         ConfigError: two responses to one wait, or one id for several open waits.
     """
     if execution is None:
-        raise _nowhere(responses[0].id, session_id)
+        raise nowhere(responses[0].id, session_id)
     missing = {response.id: response for response in responses}
     if len(missing) < len(responses):
         raise ConfigError("new_message", "answers one call twice", "Send one response per call.")
     answers: dict[str, object] = {}
     call_ids: set[str] = set()
+    in_doubt = False
     async for waits in _frontiers(store, execution):
         for name, response in list(missing.items()):
             found = [w for w in waits if name in (w.call_id, wait_id(execution, w))]
@@ -58,9 +64,18 @@ async def answers_to(
             if found:
                 answers[wait_id(execution, found[0])] = answer_of(found[0], response.response)
                 call_ids.add(found[0].call_id)
+                in_doubt = in_doubt or found[0].kind is WaitKind.IN_DOUBT
                 del missing[name]
         if not missing:
             return FoundAnswers(execution.execution_id, answers, frozenset(call_ids))
+    if answers and not in_doubt and execution.status not in (Status.CANCELLED, Status.FAILED):
+        return FoundAnswers(
+            execution.execution_id,
+            answers,
+            frozenset(call_ids),
+            beside=tuple(missing.values()),
+            adds=not answers.keys().isdisjoint(open_wait_ids(execution)),
+        )
     if execution.status in (Status.CANCELLED, Status.FAILED):
         reason = f": {execution.error.message}" if execution.error else ""
         raise WaitClosed(
@@ -68,7 +83,7 @@ async def answers_to(
             f"takes no more answers; it is {execution.status.value}{reason}",
             "Send a new message to the session.",
         )
-    raise _nowhere(next(iter(missing)), session_id)
+    raise nowhere(next(iter(missing)), session_id)
 
 
 async def _frontiers(store: Store, execution: Execution) -> AsyncIterator[Sequence[WaitRequest]]:
@@ -87,10 +102,12 @@ async def _frontiers(store: Store, execution: Execution) -> AsyncIterator[Sequen
             yield [each.wait for each in answered]
 
 
-def _nowhere(name: str, session_id: str) -> NotFound:
+def nowhere(name: str, session_id: str) -> NotFound:
+    """The error of a response to nothing."""
     return NotFound(
         f"function response {name!r}",
         f"answers no wait of the last execution of session {session_id!r}",
         "Copy the id of the function call that asked, or a wait id. A long-running tool that"
-        " returned a value waits for nothing: send its later result alone, after the turn.",
+        " returned a value waits for nothing: send its later result beside answers, or alone after"
+        " the turn.",
     )

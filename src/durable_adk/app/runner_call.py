@@ -8,15 +8,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from durable_adk.adk import runner_base
+from durable_adk.adk import late_results, runner_base
+from durable_adk.adk.late_results import LateResult
 from durable_adk.adk.runner_base import Response
 from durable_adk.app import checks, show
-from durable_adk.app.call_answers import answers_to
+from durable_adk.app.call_answers import FoundAnswers, answers_to, nowhere
 from durable_adk.app.failures import original
 from durable_adk.app.lifecycle import Opened
 from durable_adk.app.reads import events_of
 from durable_adk.app.requests import checked_request
 from durable_adk.app.streams import items
+from durable_adk.engine.answers import MOST_STATE
 from durable_adk.engine.program import Sink
 from durable_adk.engine.requests import Request
 from durable_adk.errors import (
@@ -58,6 +60,7 @@ class RunnerCall:
     _answered_calls: frozenset[str] = frozenset()
     _request: Request | None = None
     _state: Payload | None = None
+    _late: tuple[LateResult, ...] = ()
     _is_first: bool = False
     _yielded: set[str] = field(default_factory=set, init=False)
 
@@ -66,7 +69,9 @@ class RunnerCall:
         responses = runner_base.responses_of(self.message)
         if responses and await self._answers_waits(opened, responses):
             given = checks.checked_state("state_delta", self.state_delta)
-            self._state = encode(given, where="state_delta") if given else None
+            came = late_results.with_state(given or {}, self._late)
+            self._state = encode(came, where="new_message") if came else None
+            self._check_late()
         elif self.message is not None:
             await self._start(opened)
         elif self.invocation_id is not None:
@@ -105,7 +110,41 @@ class RunnerCall:
             raise
         self.execution_id, self._answers = found.execution_id, found.answers
         self._answered_calls = found.call_ids
+        if found.beside:
+            assert latest is not None
+            self._late = await self._beside(opened, latest, found)
         return True
+
+    async def _beside(
+        self, opened: Opened, latest: Execution, found: FoundAnswers
+    ) -> tuple[LateResult, ...]:
+        """The later results that come with answers; nothing if they came with them before.
+
+        Raises:
+            NotFound: a response is no such result, or its answers are given already without it.
+        """
+        events = await events_of(opened, latest)
+        if not found.adds and late_results.are_in(events, found.beside):
+            return ()
+        late = late_results.among(events, found.beside) if found.adds else {}
+        if found.adds and len(late) < len(found.beside):
+            history = await opened.store.load_history(self._key, before=latest.turn, max_turns=None)
+            for turn in history.turns:
+                events = opened.program.decode_events(turn.execution, turn.steps)
+                late = {**late_results.among(events, found.beside), **late}
+        for response in found.beside:
+            if response.id not in late:
+                raise nowhere(response.id, self.session_id)
+        return tuple(late[response.id] for response in found.beside)
+
+    def _check_late(self) -> None:
+        if self._late and self._state is not None and len(self._state) > MOST_STATE:
+            raise ConfigError(
+                "new_message",
+                f"has late results of {len(self._state)} characters, and {MOST_STATE} may come with"
+                " answers",
+                "Send them alone, after the turn.",
+            )
 
     async def _are_late(self, opened: Opened, responses: Sequence[Response], before: int) -> bool:
         wanted = {response.id for response in responses}
