@@ -10,7 +10,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import artifacts, check, expiring
+from durable_adk.adk import artifacts, check, expiring, lineage
 from durable_adk.adk import events as stored
 from durable_adk.adk.clone import clone_tree
 from durable_adk.adk.install import install
@@ -106,6 +106,7 @@ class Adapter:
         stage = Stage(
             attempt=attempt,
             policies=self._policies,
+            lineage=lineage.of(history.session, attempt.execution),
             expiries=self._expiries,
             keeps_secrets=self._keeps_secrets,
             payload_max=self._payload_max,

@@ -20,7 +20,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam, check, clone, expiring
+from durable_adk.adk import _seam, check, clone, expiring, outcomes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import (
     answer_as_output,
@@ -145,6 +145,7 @@ async def _leaf(
             position=position,
             name=node.name,
             request=request,
+            alike=outcomes.alike(scope, _input_data(node_input), "input") if request else (),
             asked=f"node {node.name}",
             node_path=ctx.node_path,
             policy=terms.policy,

@@ -60,6 +60,7 @@ async def once(
             position=position,
             name=name,
             request=digest_of(request, asked),
+            alike=alike(scope, request, asked),
             asked=asked,
             node_path=scope.node_path,
             policy=terms.policy,
@@ -105,6 +106,17 @@ def digest_of(request: object, asked: str) -> str:
         return codec.digest_of(request, where=asked)
     except NotStorable:
         return ""
+
+
+def alike(scope: Scope, request: object, asked: str) -> tuple[str, ...]:
+    """What it is compared by too, where the session was forked inside this turn."""
+    lineage = scope.stage.lineage
+    if not lineage.sources:
+        return ()
+    try:
+        return lineage.alike(codec.encode(request, where=asked))
+    except NotStorable:
+        return ()
 
 
 def body_of(scope: Scope, record: Record) -> Any:

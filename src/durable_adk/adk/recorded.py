@@ -64,13 +64,15 @@ async def _record(
     position = stage.position(scope, Kind.STEP, scope.count(f"step:{name}"), label=name)
     request = [args, kwargs]
     digest = outcomes.digest_of(request, f"step {name}")
-    done = stage.attempt.recorded.earlier(position, digest) if scope.asked_before else None
 
     def decode(body: Any) -> Any:
         return rebuilt(fn, body.result) if isinstance(body, Told) else body
 
-    if done is not None:
-        return decode(outcomes.body_of(scope, done))
+    if scope.asked_before:
+        for known in (digest, *outcomes.alike(scope, request, f"step {name}")):
+            done = stage.attempt.recorded.earlier(position, known)
+            if done is not None:
+                return decode(outcomes.body_of(scope, done))
     given = {"args": list(args), "kwargs": kwargs} if digest else {}
     terms = stage.policy_of("", given, fn)
     return await outcomes.once(

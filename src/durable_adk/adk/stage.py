@@ -15,6 +15,7 @@ from google.adk.events import Event
 
 from durable_adk.adk import paths, spans
 from durable_adk.adk.events import EventIds, References
+from durable_adk.adk.lineage import Lineage
 from durable_adk.adk.marks import Policies
 from durable_adk.adk.returned import schema_of
 from durable_adk.adk.scope import Scope, derived_uuid
@@ -56,6 +57,7 @@ class Stage:
     """The state of one attempt.
 
     Attributes:
+        lineage: The sessions whose records these may be.
         policies: What the App and its configuration say by tool name.
         expiries: How the questions of a tool expire, by tool name.
         call_expiries: The same of calls of the open step, by (agent path, call id), and whether
@@ -91,6 +93,7 @@ class Stage:
     expiries: Mapping[str, Expiry] = field(default_factory=dict)
     call_expiries: dict[tuple[str, str], tuple[Expiry, bool]] = field(default_factory=dict)
     policies: Policies
+    lineage: Lineage = field(default_factory=Lineage)
     keeps_secrets: bool = False
     payload_max: int | None = None
     redact: frozenset[str] = frozenset()

@@ -164,6 +164,7 @@ async def _recorded(
             position=position,
             name=tool.name,
             request=request,
+            alike=outcomes.alike(agent, [tool.name, args], "arguments"),
             asked=asked,
             node_path=agent.node_path,
             policy=terms.policy,

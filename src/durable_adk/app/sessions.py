@@ -208,7 +208,7 @@ class Sessions:
 
         One document is inserted, whatever the length of the session. Shared ``user:`` and ``app:``
         state is not part of a session: it is not rewound. The fork has a session id of its own: a
-        recorded call whose arguments hold that of the source is a ``ReplayMismatch`` in it.
+        recorded call whose arguments hold that of the source stands for one that holds the fork's.
 
         Args:
             user_id: Whose session.

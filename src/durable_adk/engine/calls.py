@@ -30,6 +30,7 @@ class Call:
 
     Attributes:
         request: Digest of what is asked; may be empty, then it is not compared.
+        alike: Digests that count as the same, of the sessions that this one was forked from.
         asked: Short readable text of the same, for ``ReplayMismatch``.
         node_path: ADK's path of the asker, for people.
         policy: What to do with a body that was entered and left no outcome.
@@ -50,6 +51,7 @@ class Call:
     reconcile: Callable[[Doubt], Any] | None = None
     is_part: bool = False
     explain: Callable[[str], tuple[str, str] | None] | None = None
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

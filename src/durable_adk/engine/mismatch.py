@@ -25,7 +25,8 @@ def between(call: Call, record: Record) -> ReplayMismatch | None:
     position = call.position
     if record.position != position.text:  # two positions with one digest
         return ReplayMismatch(position.text, recorded=record.position, asked=position.text)
-    differs = bool(record.request and call.request and record.request != call.request)
+    same = (call.request, *call.alike)
+    differs = bool(record.request and call.request and record.request not in same)
     if differs and call.explain is not None:
         explained = call.explain(record.request)
         if explained is None:
