@@ -88,9 +88,7 @@ async def _durable(
         ended_at=outer.ended_at,
         has_items=_seam.worked_on(node) is not None,
     )
-    scope.ran_out = node.timeout is not None and stage.attempt.has_record(
-        stage.step, path, scope.entry + 1
-    )
+    scope.ran_out = node.timeout is not None and _ran_out(scope)
     body = adk_run(node, ctx=ctx, node_input=node_input)
     tool = _seam.tool_of(node)
     if tool is not None:
@@ -202,6 +200,16 @@ def _is_its_generator(around: Scope | None, node: BaseNode) -> bool:
         return False
     function = _seam.generator_of(node)  # perhaps wrapped by ADK, to take arguments by name
     return around.runs is function or around.runs is getattr(function, "__wrapped__", None)
+
+
+def _ran_out(scope: Scope) -> bool:
+    """Whether an entry of a node with a timeout was cut off by it: it left no outcome itself, and a
+    later entry left something."""
+    own = scope.stage.position(scope, Kind.NODE, 1)
+    stage = scope.stage
+    return stage.attempt.records.find(own.digest) is None and stage.has_later_entry(
+        scope.path, scope.entry
+    )
 
 
 def _terms(stage: Stage, node: BaseNode, node_input: Any) -> Entering:

@@ -13,7 +13,7 @@ from typing import Any
 
 from google.adk.events import Event
 
-from durable_adk.adk import paths, spans
+from durable_adk.adk import entries, paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.lineage import Lineage
 from durable_adk.adk.marks import Policies
@@ -35,9 +35,6 @@ from durable_adk.model.position import (
     known_later,
     node_segment,
 )
-
-ENTRIES_APART = 1000
-"""Between the numbers of entries in one entry of what is around them and in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +227,7 @@ class Stage:
         self.moves += 1
         key = (path, around)
         self._entries[key] = self._entries.get(key, 0) + 1
-        return (around - 1) * ENTRIES_APART + self._entries[key]
+        return entries.number(around, self._entries[key])
 
     def node_path(self, outer: Scope, name: str, adk_path: str, invocation_id: str) -> str:
         """The operation path of a node run, remembered for its children."""
@@ -243,6 +240,11 @@ class Stage:
             path = self._below(outer, parent, name, run, adk_path, invocation_id)
         self._runs[invocation_id, adk_path] = path
         return path
+
+    def has_later_entry(self, path: str, entry: int) -> bool:
+        """Whether a later entry of a node than this one has left records in the step, itself or in
+        what it ran."""
+        return entries.has_later(self.attempt.records.places_below(path), path, entry)
 
     def ran_nodes(self, path: str) -> bool:
         """Whether something is recorded below a node run of this step."""

@@ -18,7 +18,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam, check, expiring
+from durable_adk.adk import _seam, check, expiring, outcomes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
 from durable_adk.adk.scope import Scope, bound, current

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from durable_adk.engine.settled import settled_slots
@@ -128,6 +128,10 @@ class StepRecords:
         begun = {found for found, _entry, _kind in self._places}
         begun.update(Position.parse(text).path for text in self.abandoned)
         return any(is_under(one, path) for one in begun)
+
+    def places_below(self, path: str) -> Iterator[tuple[str, int]]:
+        """Path and entry of what is recorded at a path or below it."""
+        return ((found, entry) for found, entry, _kind in self._places if is_under(found, path))
 
     def try_of(self, digest: str) -> int:
         """Which slot of a position is the one that counts or is free."""
