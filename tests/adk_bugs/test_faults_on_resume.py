@@ -224,3 +224,16 @@ async def test_a_model_no_longer_sees_the_input_of_its_node_after_a_wait() -> No
     await answer_event(stock, "e1")
     assert ledger == ["worker pays"]
     assert ["THE INPUT" in texts for texts in seen] == [True, False]
+
+
+async def test_a_handover_inside_a_pipeline_node_fails_the_resumed_run() -> None:
+    ledger: list[str] = []
+    lower = payer("lower", ledger)
+    move = calls(("transfer_to_agent", {"agent_name": "lower"}))
+    upper = agent("upper", move, sub_agents=[lower])
+    pipeline = SequentialAgent(name="pipeline", sub_agents=[upper])
+    stock = Stock(Workflow(name="flow", edges=[(START, pipeline)]))
+    await stock.run(user("go"))
+    with pytest.raises(ValueError, match="Cannot transfer from 'pipeline' to unrelated agent"):
+        await answer(stock)
+    assert ledger == []

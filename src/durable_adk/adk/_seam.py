@@ -46,6 +46,7 @@ try:
         Workflow,
         _dynamic_node_scheduler,
         _tool_node,
+        _workflow,
     )
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
     from google.adk.workflow._parallel_worker import _ParallelWorker
@@ -68,14 +69,13 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (_batch_executor, "_execute_single_prepared_call_async"),
     (_retry_utils, "_get_retry_delay"),
     (_dynamic_node_scheduler, "build_node"),
+    (_dynamic_node_scheduler, "check_interception"),
+    (_workflow, "check_interception"),
     (_code_execution, "asyncio"),
     (_compaction, "_summarize_events_with_trace"),
     (ReplaySequenceBarrier, "wait"),
 )
 """Where a durable attempt steps in; outside one, each does what ADK wrote."""
-
-TOOL_NODE = _tool_node
-"""Has a confirmation gate of its own."""
 
 _CONTEXT_FIELDS = frozenset(
     {

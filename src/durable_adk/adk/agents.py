@@ -66,7 +66,8 @@ async def _in_scope(
             parent=outer,
             ended_at=outer.ended_at,
         )
-        went_to = _target(agent, stage.went_to.get(path)) if not context.is_resumable else None
+        goes_on_itself = context.is_resumable and not _is_in_node(outer)
+        went_to = None if goes_on_itself else _target(agent, stage.went_to.get(path))
         if went_to is not None:
             await body.aclose()
             body = went_to.run_async(context)
@@ -99,6 +100,14 @@ def _target(agent: BaseAgent, name: str | None) -> BaseAgent | None:
     Entered from its top it would ask its model again; it goes on where it was, as plain ADK does.
     """
     return agent.root_agent.find_agent(name) if name is not None else None
+
+
+def _is_in_node(scope: Scope | None) -> bool:
+    """Whether an agent runs inside a node: a resumable app, which goes on in the middle of its
+    agents by itself, does not do so there."""
+    while scope is not None and scope.kind != "node":
+        scope = scope.parent
+    return scope is not None
 
 
 def _may_repeat(agent: BaseAgent) -> bool:

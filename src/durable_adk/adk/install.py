@@ -28,7 +28,7 @@ from durable_adk.adk import (
     tools,
     toolsets,
 )
-from durable_adk.adk._patches import replays_out_of_time
+from durable_adk.adk._patches import replays_out_of_time, transfers_inside_composites
 from durable_adk.adk.scope import current
 
 _MARK = "__durable_adk__"
@@ -49,9 +49,9 @@ def install() -> None:
     _wrap(InvocationContext, "_enqueue_event", nodes.wrap_enqueue)
     _wrap(BaseToolset, "get_tools_with_prefix", toolsets.wrap)
     _wrap(AuthHandler, "exchange_auth_token", credentials.wrap_exchange)
-    for name, wrap in _PRIVATE.items():
-        _wrap(_seam.owner_of(name), name, wrap)
-    _wrap(_seam.TOOL_NODE, "apply_confirmation_gate", gate.wrap)
+    for owner, name in _seam.INTERCEPTED:
+        if name in _PRIVATE:
+            _wrap(owner, name, _PRIVATE[name])
     for point, wrap in _TELEMETRY.items():
         if point.exists():
             _wrap(*_seam_telemetry.owner_of(point), wrap)
@@ -96,6 +96,7 @@ _PRIVATE = {
     "_execute_single_prepared_call_async": tools.wrap_prepared,
     "_get_retry_delay": _wrap_delay,
     "build_node": nodes.wrap_build,
+    "check_interception": transfers_inside_composites.wrap,
     "asyncio": executors.wrap,
     "_summarize_events_with_trace": compaction.wrap,
     "wait": replays_out_of_time.wrap,
