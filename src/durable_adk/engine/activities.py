@@ -123,11 +123,13 @@ class StepRecords:
     def has_below(self, path: str) -> bool:
         return any(found != path and is_under(found, path) for found, _entry, _kind in self._places)
 
-    def has_begun(self, path: str) -> bool:
-        """Whether anything is recorded, or was abandoned, at a path or below it."""
+    def was_held_back(self, path: str, around: str, asked: Sequence[str]) -> bool:
+        """Whether a committed step recorded and abandoned nothing at a path or below it, and
+        something near it asks."""
+        asked = [one for one in asked if is_under(one, around)]
         begun = {found for found, _entry, _kind in self._places}
-        begun.update(Position.parse(text).path for text in self.abandoned)
-        return any(is_under(one, path) for one in begun)
+        begun.update(asked, (Position.parse(text).path for text in self.abandoned))
+        return self.committed and bool(asked) and not any(is_under(one, path) for one in begun)
 
     def places_below(self, path: str) -> Iterator[tuple[str, int]]:
         """Path and entry of what is recorded at a path or below it."""

@@ -102,9 +102,7 @@ class Attempt(Sleeping):
 
     def was_held_back(self, path: str, around: str) -> bool:
         """Whether a committed step began nothing at a path, and something near it asks."""
-        asked = [one for one in self._asked if is_under(one, around)]
-        begun = self.records.has_begun(path) or any(is_under(one, path) for one in asked)
-        return self.records.committed and bool(asked) and not begun
+        return self.records.was_held_back(path, around, self._asked)
 
     def unserved(self) -> bool:
         """Whether records of the step being run are still to be handed out."""
@@ -125,8 +123,7 @@ class Attempt(Sleeping):
         if position.step != self.step:
             raise ValueError(f"position {position.text} is not of step {self.step}, which runs")
         digest = position.digest
-        if call.reconcile is not None:
-            self.doubts.callbacks[digest] = call.reconcile
+        self.doubts.know(call, digest)
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 
 from durable_adk.engine.answers import open_waits
-from durable_adk.engine.forking import ArtifactsAt, Forking
+from durable_adk.engine.cuts import ArtifactsAt
+from durable_adk.engine.forking import Forking
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import activities_of
 from durable_adk.errors import ConfigError, NotFound

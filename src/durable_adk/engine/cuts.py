@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from durable_adk.errors import ConfigError, NotFound
-from durable_adk.model.activity import Record, slot_of
+from durable_adk.model.activity import Payload, Record, slot_of
 from durable_adk.model.codec import decode
 from durable_adk.model.doubt import doubted
 from durable_adk.model.execution import Execution, ForkedExecution, Parent, StepDocument, StepRef
 from durable_adk.model.identity import FencingToken, SessionKey
 from durable_adk.model.position import Position
 from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitKind, WaitRequest
+
+ArtifactsAt = Callable[
+    [Payload | None, Execution, Sequence[StepDocument], Sequence[Record]], Payload | None
+]
+"""The artifact versions inside an execution: those at its start, and what steps and records
+added. Implemented by the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

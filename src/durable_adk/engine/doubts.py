@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from durable_adk.engine.activities import Recorded, StepRecords
-from durable_adk.engine.calls import Dispatched
+from durable_adk.engine.calls import Call, Dispatched
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
 from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
@@ -58,6 +58,11 @@ class Doubts:
         self.left: Record | None = None
         self.callbacks: dict[str, Callable[[Doubt], Any]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
+
+    def know(self, call: Call, digest: str) -> None:
+        """Keep the callback of a call, if it has one."""
+        if call.reconcile is not None:
+            self.callbacks[digest] = call.reconcile
 
     async def intend(self, ticket: Dispatched) -> Record | None:
         """Claim the body of a call. Returns: the intent; None if another owner entered it."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from durable_adk.engine.cuts import (
+    ArtifactsAt,
     Asked,
     Cut,
     asked_with,
@@ -35,7 +36,6 @@ from durable_adk.model.execution import (
     NextExecution,
     SessionRecord,
     Status,
-    StepDocument,
 )
 from durable_adk.model.identity import (
     FencingToken,
@@ -49,13 +49,6 @@ from durable_adk.model.identity import (
 from durable_adk.model.position import split_activity_id
 from durable_adk.model.retention import Retained
 from durable_adk.model.wait import Frontier, WaitKind, frontier_id
-
-ArtifactsAt = Callable[
-    [Payload | None, Execution, Sequence[StepDocument], Sequence[Record]], Payload | None
-]
-"""The artifact versions inside an execution: those at its start, and what steps and records
-added. Implemented by the program."""
-
 
 FORKS = "fork-"
 """Begins the ids of executions that a fork begins with: they are looked for among sessions."""
