@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import math
 
-from durable_adk._config_keys import Refused, duration_ms
+from durable_adk._expiries import checked_duration
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError
@@ -98,10 +98,7 @@ def checked_due(what: str, value: object) -> Due:
             raise ConfigError(what, f"{value} has no time zone", remedy)
         return Due(at=math.ceil(value.timestamp() * 1000))
     if isinstance(value, str):
-        try:
-            return Due(after=duration_ms(value))
-        except Refused as rule:
-            raise ConfigError(what, str(rule), remedy) from None
+        return Due(after=checked_duration(what, value))
     if isinstance(value, dt.timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -197,11 +197,11 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
             continue
         call, given = shows["tool_call"], shown["tool_call"]
         text = describe(given["name"], given["args"])
-        asks = describe(call["name"], call["args"])
+        runs = describe(call["name"], call["args"])
         raise ReplayMismatch(
             then.position,
             recorded=f"shown {text}",
-            asked=unlike(text, call["name"], call["args"], asks, same=same),
+            asked=unlike(text, call["name"], call["args"], runs, same=same),
         )
 
 

@@ -102,11 +102,7 @@ class Forking:
         """A session that can be forked; ``shown`` names it in the error. Raises: NotFound."""
         record = await self._store.get_session(key)
         if record is None or record.is_going:
-            raise NotFound(
-                f"session {shown}",
-                "there is no such session, or it is being deleted",
-                "app.sessions.list(user_id=...) shows those there are.",
-            )
+            raise NotFound(f"session {shown}", "does not exist", "Look at app.sessions.list().")
         record.check_whole()
         return record
 
