@@ -10,7 +10,7 @@ from google.adk.apps import App as AdkApp
 from google.adk.apps import ResumabilityConfig
 from google.adk.workflow import START, Workflow
 
-from durable_adk.adk.scripted_model import says
+from durable_adk.adk.scripted_model import calls, says
 from tests.cases.conftest import approve
 from tests.faults.catalogue import agent
 from tests.shapes.agents import move
@@ -47,3 +47,19 @@ async def test_it_goes_on_where_it_was_handed_over_to_and_then_behind_it(
     order = [row[1] for row in ledger.rows() if row[0] in ("model", "tool")]
     assert order == ["upper", "lower", "slow", "lower", "pay", "lower", "last"]
     assert [row[1] for row in ledger.rows() if row[0] == "node"][-1] == "end"
+
+
+async def test_nobody_hands_back_to_a_pipeline(make_app: Any, ledger: Ledger) -> None:
+    """ADK's rule, as in plain ADK: only an ``LlmAgent`` is handed over to from below."""
+
+    def go_back(tool_context: Any) -> str:
+        """Hand back."""
+        tool_context.actions.transfer_to_agent = "pipeline"
+        return "back"
+
+    first = agent(ledger, "first", calls(("go_back", {})), says("again"), tools=[go_back])
+    root = SequentialAgent(name="pipeline", sub_agents=[first])
+    app = make_app(root, config={"retry": {"max_attempts": 1}})
+    out = await app.invoke(user_id="u", message="go")
+    assert out.status == "failed"
+    assert "is not allowed to transfer to agent pipeline" in out.error.message
