@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
+from durable_adk.engine import handout
 from durable_adk.engine.activities import Entry
 from durable_adk.engine.handout import PATIENCE_S, HandOut
 from durable_adk.model.activity import Kind, Record
@@ -72,12 +75,19 @@ async def test_when_nothing_moves_the_first_who_waits_is_served() -> None:
     assert askers.told == [3, 4, 1, 2], "what was given up is not waited for again"
 
 
-async def test_while_something_moves_nobody_is_served_out_of_order() -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds without a move: long enough for a machine that is busy with something else."""
+    monkeypatch.setattr(handout, "PATIENCE_S", 10 * PATIENCE_S)
+    return 10 * PATIENCE_S
+
+
+async def test_while_something_moves_nobody_is_served_out_of_order(patient: float) -> None:
     order = entries(2)
     askers = Askers(HandOut(order))
     asked = askers.ask(order[1])
     for _ in range(4):
-        await asyncio.sleep(PATIENCE_S / 2)
+        await asyncio.sleep(patient / 2)
         askers.hand_out.moves += 1
     assert not asked.done()
     askers.ask(order[0])
@@ -85,12 +95,12 @@ async def test_while_something_moves_nobody_is_served_out_of_order() -> None:
     assert askers.told == [1, 2]
 
 
-async def test_a_loop_that_was_blocked_is_not_one_in_which_nothing_moves() -> None:
+async def test_a_loop_that_was_blocked_is_not_one_in_which_nothing_moves(patient: float) -> None:
     order = entries(2)
     askers = Askers(HandOut(order))
     asked = askers.ask(order[1])
     await settle()
-    time.sleep(PATIENCE_S * 3)  # noqa: ASYNC251 - a synchronous tool holds the loop
+    time.sleep(patient * 2)  # noqa: ASYNC251 - a synchronous tool holds the loop
     await settle()
     assert not asked.done()
     askers.ask(order[0])
