@@ -289,7 +289,7 @@ async def test_changed_code_is_refused_kept_and_goes_on_after_a_rollback(
     assert await changed.recover() == (), "it is not tried again by itself"
     (listed,) = await changed.executions.list(status="stuck")
     assert (listed.id, listed.attempt, listed.error.type) == ("x", 2, "ReplayMismatch")
-    assert "cancel or give up" in listed.error.remedy
+    assert "end it with cancel() or give_up()" in listed.error.remedy
     assert [one.agent for one in listed.ran_under] == ["1", "2"]
     rolled_back = make_app(before(ledger), mode=mode, config={"version": "1"})
     (out,) = await rolled_back.recover()
