@@ -174,6 +174,12 @@ async def _recover(app: App, act: Act, told: Told) -> dict[str, Any]:
     return await (_invoke if act.message else _go_on)(app, act, told)
 
 
+async def _work(app: App, _act: Act, _told: Told) -> dict[str, Any]:
+    """What a worker does."""
+    await app.recover()
+    return {}
+
+
 async def _fork(app: App, act: Act, _told: Told) -> dict[str, Any]:
     fork = await app.sessions.fork("u", "s", **act.cut, idempotency_key=act.message)
     return {"session_id": fork.session_id, "execution_id": fork.execution_id}
@@ -211,6 +217,7 @@ ACTS: Mapping[str, Callable[[App, Act, Told], Awaitable[dict[str, Any]]]] = {
     "resume": _resume,
     "go on": _go_on,
     "recover": _recover,
+    "work": _work,
     "fork": _fork,
     "read": _read,
     "read a fork": _read_fork,

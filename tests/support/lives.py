@@ -362,6 +362,9 @@ class _Living:
             self.turn(Act(what="invoke", execution_id=f"x{turn}", message=message))
         forks = [self.forked(number, fork) for number, fork in enumerate(self.case.forks)]
         self.wake()
+        if self.fault is not None and self.fault[1].what == "raise":
+            # Shared state follows the commit: where the server was gone then, a worker finishes it.
+            self.attempt(Act(what="work"), dies=False)
         left = self.attempt(Act(what="read", messages=self.case.messages), dies=False)
         self.life.events, self.life.state = left["events"], left["state"]
         self.life.output = left["output"]
