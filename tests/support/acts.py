@@ -149,13 +149,17 @@ async def _invoke(app: App, act: Act, told: Told) -> dict[str, Any]:
     }
     if told.ledger is not None:
         return await told.end(app.stream(**given))
+    return (await app.invoke(**given, timeout=_patience(act))).to_dict()
+
+
+def _patience(act: Act) -> float | None:
     is_left = act.what == "recover" and act.fault is not None and act.fault.what == "raise"
-    return (await app.invoke(**given, timeout=WAITS_S if is_left else None)).to_dict()
+    return WAITS_S if is_left else None
 
 
 async def _resume(app: App, act: Act, told: Told) -> dict[str, Any]:
     if told.ledger is not None:
-        told.ledger.add("goes on")
+        told.ledger.add("goes on", *sorted(act.answers))
         return await told.end(app.resume_stream(act.execution_id, act.answers))
     return (await app.resume(act.execution_id, act.answers)).to_dict()
 
@@ -164,7 +168,7 @@ async def _go_on(app: App, act: Act, _told: Told) -> dict[str, Any]:
     """What is inside a fork of an execution: it waits, or it can run."""
     out = await app.executions.outcome(act.execution_id)
     if out.status in ("queued", "running"):
-        out = await app.resume(act.execution_id)
+        out = await app.resume(act.execution_id, timeout=_patience(act))
     return out.to_dict()
 
 

@@ -130,7 +130,7 @@ class Life:
         asked: Kind, id and call of each wait that somebody answered, once.
         forks: Of each fork: events, state and output, its own ids named by their order.
         struck: Whether the fault happened; ``died`` counts the processes that did.
-        told: What listeners were told, in order: ("token", text) and ("goes on",) where the next
+        told: What listeners were told, in order: ("token", text), and ("goes on", waits) where a
             process began with answers.
         raised: What calls raised, which a fault had made.
         woken: What a stopped process answered in the end.

@@ -137,7 +137,7 @@ class Attempt(Sleeping):
 
     async def leave(self, ticket: Dispatched) -> None:
         """The last line of every body: a test may make it fail there, after its effect."""
-        await leave_body(self.faults, ticket, self.stop)
+        await leave_body(self.faults, ticket, self.stop, has_failed=False)
 
     async def record(
         self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
@@ -147,10 +147,10 @@ class Attempt(Sleeping):
         Model outcomes, those of bodies that must not run twice, and ``durable`` ones are stored
         when this returns; the others ride along with what is written next.
         """
-        await self.leave(ticket)
+        failed = body if status is RecordStatus.FAILED else None
+        await leave_body(self.faults, ticket, self.stop, has_failed=failed is not None)
         if self.records.committed:
-            position = ticket.call.position.text
-            await self.halt(ReplayMismatch(position, recorded="a wait in it", asked="an outcome"))
+            await self.halt(mismatch.at_a_wait(ticket.call, failed, self.execution, self._settings))
         if self.doubts.is_inside(ticket):
             await self.halt(Undecided(self.doubts.left))
         record = self._hand_over(ticket, status, body)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from durable_adk.engine.calls import Call
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.errors import ReplayMismatch
-from durable_adk.model.activity import Kind, Record
+from durable_adk.model import failure
+from durable_adk.model.activity import Kind, Payload, Record
 from durable_adk.model.execution import Execution
 from durable_adk.model.versions import ran_under
 from durable_adk.model.wait import WaitRequest
@@ -44,6 +45,23 @@ def between(call: Call, record: Record) -> ReplayMismatch | None:
             asked=f"{call.asked or call.name} ({call.request or 'unknown'})",
         )
     return None
+
+
+def at_a_wait(
+    call: Call, failed: Payload | None, execution: Execution, settings: EngineSettings
+) -> Exception:
+    """Why an attempt is over in which a body ended where a wait is recorded in it.
+
+    A failure may be a passing one: the attempt fails with it, and another one asks again. Only the
+    last attempt takes it for changed code; an execution whose history is whole is not ended by it.
+    """
+    left = "an outcome"
+    if failed is not None:
+        error = failure.decode_failure(failed)
+        if execution.failures + 1 < settings.max_attempts:
+            return error
+        left = f"a failure ({error})"
+    return ReplayMismatch(call.position.text, recorded="a wait in it", asked=left)
 
 
 def is_refused(kind: Kind, settings: EngineSettings) -> bool:
