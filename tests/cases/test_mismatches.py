@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+from google.adk.events import RequestInput
 from google.adk.workflow import START, FunctionNode, Workflow
 from google.genai import types
 from pymongo import AsyncMongoClient
@@ -138,6 +139,53 @@ async def test_attempts_are_bounded_and_the_list_has_the_cause(make_app, ledger,
         "always down",
     )
     assert len(ledger.rows()) == 3
+
+
+async def test_a_body_that_fails_where_it_asked_before_is_tried_again_and_not_ended(
+    make_app, ledger, clock
+) -> None:
+    """A walk enters it again, up to the question; what it meets outside may fail there."""
+    fails: list[Exception] = []
+
+    async def asks(ctx: Any, node_input: Any) -> Any:
+        if not ctx.resume_inputs:
+            yield RequestInput(interrupt_id="colour", message="?")
+            return
+        yield ctx.resume_inputs["colour"]
+
+    async def lead(ctx: Any, node_input: Any) -> Any:
+        ledger.add("lead")
+        if fails:
+            raise fails.pop()
+        yield await ctx.run_node(FunctionNode(func=asks, name="asks", rerun_on_resume=True))
+
+    leader = FunctionNode(func=lead, name="lead", rerun_on_resume=True)
+    flow = Workflow(name="flow", edges=[(START, leader)])
+    app = make_app(flow, mode="walk", config={"retry": {"max_attempts": 3}})
+    out = await app.invoke(user_id="u", message="go", execution_id="x")
+    fails.append(ConnectionError("no route"))
+    out = await app.resume("x", approve(out))
+    assert (out.status, out.error.type, out.error.message) == (
+        "queued",
+        "ConnectionError",
+        "no route",
+    )
+    clock.advance(120_000)
+    (out,) = await app.recover()
+    assert (out.status, out.output) == ("completed", "blue")
+
+    out = await app.invoke(user_id="u", message="go", execution_id="y")
+    fails += [ConnectionError("no route")] * 3
+    seen = [(await app.resume("y", approve(out))).status]
+    for _ in range(4):
+        clock.advance(120_000)
+        seen += [out.status for out in await app.recover()]
+    assert seen == ["queued", "queued", "stuck"]
+    (listed,) = await app.executions.list(status="stuck")
+    assert "recorded a wait in it, asked a failure (no route)" in listed.error.message
+    await app.retry("y")
+    (out,) = await app.recover()
+    assert (out.status, out.output) == ("completed", "blue")
 
 
 class Panic(BaseException):
