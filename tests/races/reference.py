@@ -251,6 +251,8 @@ class Reference:
         one = self.executions.get(key)
         if one is None or one.status not in (Status.QUEUED, Status.STUCK):
             return False
+        if one.status is Status.STUCK:
+            one.version = None  # any worker may be asked to go on
         one.status, one.failures, one.wake_at = Status.QUEUED, 0, self.now
         return True
 
