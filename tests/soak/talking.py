@@ -119,9 +119,19 @@ class Client(Talk):
                 )
                 (record,) = page.items
                 if record.status in FINAL:
+                    await self._check_end(record, execution_id)
                     break
                 if record.status == "suspended":
                     await self._answer_new(session, answers)
+
+    async def _check_end(self, listed: Any, execution_id: str) -> None:
+        """What a list says of the newest execution is what that execution says of itself."""
+        record = await self.surely(lambda: self.app.executions.get(execution_id))
+        if (listed.id, listed.status) != (record.id, record.status):
+            self.wrong.append(
+                f"a list said that {listed.id} is {listed.status}; {record.id} is {record.status}"
+                f" in attempt {record.attempt}"
+            )
 
     async def _answer_new(self, session: str, answers: asyncio.TaskGroup) -> None:
         user = self.family.user
