@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from durable_adk.model.activity import Kind, Record, RecordStatus
@@ -111,6 +112,19 @@ class Bench:
         store = self.make_store(**options)
         await store.open()
         return store
+
+    @contextlib.asynccontextmanager
+    async def scans_that_give_way(self) -> AsyncIterator[None]:
+        """The server lets writers in after each document of a scan, not only when it is slow."""
+        if not self.is_real:
+            yield
+            return
+        admin, name = self.client["admin"], "internalQueryExecYieldIterations"
+        before = await admin.command("setParameter", 1, **{name: 1})
+        try:
+            yield
+        finally:
+            await admin.command("setParameter", 1, **{name: before["was"]})
 
     def pass_lease(self) -> None:
         self.clock.advance(TTL_MS + 1_000)

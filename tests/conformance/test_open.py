@@ -9,6 +9,7 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
@@ -26,6 +27,7 @@ from durable_adk.store import (
     session_filters,
 )
 from durable_adk.store.indexes import INDEXES
+from durable_adk.store.listing import executions_of
 from durable_adk.store.mongo import MongoStore
 from tests.conformance.bench import Bench
 
@@ -90,6 +92,10 @@ async def test_the_prefix_keeps_us_out_of_the_way(bench: Bench, fresh: str) -> N
     assert await bench.client[fresh]["sessions"].find({}).to_list(None) == [{"_id": "theirs"}]
 
 
+def wanted(bench: Bench, **narrowed: Any) -> Any:
+    return executions_of(Selection(bench.tenant, **narrowed))[0]
+
+
 @pytest.mark.parametrize(
     ("collection", "index", "found", "sort"),
     [
@@ -101,12 +107,9 @@ async def test_the_prefix_keeps_us_out_of_the_way(bench: Bench, fresh: str) -> N
             lambda b, now: filters.waiting(Selection(b.tenant)),
             "waiting_since",
         ),
-        (
-            "executions",
-            "status",
-            lambda b, now: filters.executions_of(Selection(b.tenant)),
-            "created_at",
-        ),
+        ("executions", "created", lambda b, now: wanted(b), "created_at"),
+        ("executions", "status", lambda b, now: wanted(b, status=Status.STUCK), "created_at"),
+        ("executions", "turns", lambda b, now: wanted(b, user_id="u", session_id="s"), "turn"),
         ("executions", "turns", lambda b, now: session_filters.turns_between("sk", 0, 3), "turn"),
         (
             "sessions",
@@ -137,9 +140,9 @@ async def test_a_query_reads_its_index_and_nothing_is_sorted_in_memory(
         "filter": found(bench, bench.clock.now()),
     }
     if sort is not None:
-        direction = -1 if index in ("status", "turns") else 1
+        direction = -1 if index in ("created", "status", "turns") else 1
         command["sort"] = {sort: direction}
-        if index in ("status", "inbox", "users"):
+        if index in ("created", "status", "inbox", "users"):
             command["sort"]["_id"] = direction
     explained = await bench.client[bench.database].command("explain", command)
     plan = explained["queryPlanner"]["winningPlan"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -219,6 +220,31 @@ async def test_executions_are_narrowed_by_user_session_and_status(bench: Bench) 
     ):
         items, _ = await bench.store.list_executions(Selection(bench.tenant, **wanted))
         assert {item.execution_id for item in items} == found, wanted
+
+
+async def test_a_list_leaves_out_nothing_that_changes_its_status_meanwhile(bench: Bench) -> None:
+    await end(bench, await bench.begin("e1", "s"))
+    moving = await bench.begin("e2", "s")
+    for number in range(40):
+        await bench.begin(f"of others {number}", f"s{number}")
+    executions, is_over = bench.collection("executions"), False
+
+    async def move() -> None:
+        while not is_over:
+            for status in ("suspended", "running"):
+                await executions.update_one({"_id": moving.key}, {"$set": {"status": status}})
+                await asyncio.sleep(0)
+
+    async with bench.scans_that_give_way(), asyncio.TaskGroup() as tasks:
+        tasks.create_task(move())
+        for wanted in ({"user_id": "u", "session_id": "s"}, {"session_id": "s"}):
+            for _ in range(300):
+                selection = Selection(bench.tenant, limit=1, **wanted)
+                (newest,), _ = await bench.store.list_executions(selection)
+                if newest.execution_id != "e2":
+                    break
+            assert newest.execution_id == "e2", wanted
+        is_over = True
 
 
 async def test_nothing_of_another_tenant_is_listed(bench: Bench) -> None:

@@ -369,12 +369,6 @@ def sessions_of(selection: Selection) -> Filter:
     return found
 
 
-def executions_of(selection: Selection) -> Filter:
-    """The executions a selection wants; every status by name, so that one index serves all."""
-    wanted = [selection.status] if selection.status is not None else list(Status)
-    return {**sessions_of(selection), "status": {"$in": [status.value for status in wanted]}}
-
-
 def waiting(selection: Selection) -> Filter:
     """Suspended executions with open waits (of a kind)."""
     found = {**sessions_of(selection), **code_filters.readable(), "waiting": True}

@@ -48,13 +48,17 @@ class Index:
         return f"db.{prefix}{self.collection}.createIndex({keys}, {options})"
 
 
+TURNS: Final = "turns"
+CREATED: Final = "created"
+STATUS: Final = "status"
+
 INDEXES: Final = (
     Index(
         collection=EXECUTIONS,
-        name="turns",
+        name=TURNS,
         keys=(("sk", 1), ("turn", 1)),
         is_unique=True,
-        serves="one active execution per session; the last turn; a session's history",
+        serves="one active execution per session; a session's last turn, list and history",
     ),
     Index(
         collection=EXECUTIONS,
@@ -72,9 +76,15 @@ INDEXES: Final = (
     ),
     Index(
         collection=EXECUTIONS,
-        name="status",
+        name=STATUS,
         keys=(("ns", 1), ("app", 1), ("status", 1), ("created_at", -1), ("_id", -1)),
-        serves="lists of executions, newest first, with and without a status; stuck ones",
+        serves="executions with one status, newest first; stuck ones",
+    ),
+    Index(
+        collection=EXECUTIONS,
+        name=CREATED,
+        keys=(("ns", 1), ("app", 1), ("created_at", -1), ("_id", -1)),
+        serves="executions of every status, newest first: a status changes under a scan",
     ),
     Index(
         collection=EXECUTIONS,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from durable_adk.model.execution import Execution
-from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant
+from durable_adk.model.identity import ExecutionKey, SessionKey, Tenant, session_key
 from durable_adk.model.store_results import Selection
 from durable_adk.store import code_filters, expiry_filters, filters
 from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
+from durable_adk.store.indexes import CREATED, STATUS, TURNS
 from durable_adk.store.outlines import shown
 from durable_adk.store.pages import page, place_in
 from durable_adk.store.retention_filters import NOT_GONE
@@ -31,17 +32,18 @@ class Listing(Part):
     async def list_executions(
         self, selection: Selection
     ) -> tuple[tuple[Execution, ...], str | None]:
-        """Newest first, with the cursor of the next page."""
-        wanted = {**filters.executions_of(selection), **NOT_GONE}
-        if selection.version is not None:
-            version = filters.text("version", selection.version)
-            wanted |= code_filters.ran_under_agent(version)
-        found = place_in(wanted, "created_at", selection, descending=True)
-        sort = [("created_at", -1), ("_id", -1)]
+        """Newest first, with the cursor of the next page.
+
+        Along an index whose keys never change: a scan gives way to writers now and then, and passes
+        by a document that one of them moves meanwhile to where it has been.
+        """
+        wanted, along, field = executions_of(selection)
+        found = place_in(wanted, field, selection, descending=True)
+        sort = [(field, -1)] if along == TURNS else [(field, -1), ("_id", -1)]
         items = await self._executions(
-            "executions", found, sort, selection.limit + 1, outlines=True
+            "executions", found, sort, selection.limit + 1, outlines=True, along=along
         )
-        return page(items, selection, lambda e: (e.created_at, e.key))
+        return page(items, selection, lambda e: (getattr(e, field), e.key))
 
     async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
         """Suspended executions with open waits, oldest first; one that cannot be read without its
@@ -116,6 +118,7 @@ class Listing(Part):
         limit: int,
         *,
         outlines: bool = False,
+        along: str | None = None,
     ) -> tuple[Execution, ...]:
         core = self._core
         if limit < 1:
@@ -125,9 +128,23 @@ class Listing(Part):
             if outlines:
                 cursor = core.collection(EXECUTIONS).find(found, session=session)
                 cursor = cursor.sort(sort) if sort else cursor
+                cursor = cursor.hint(along) if along else cursor
                 return await shown(core, session, await cursor.limit(limit).to_list(None))
             docs = await core.find(session, EXECUTIONS, found, sort=sort or None, limit=limit)
             texts = await core.texts(session, [e for d in docs for e in execution_envelopes(d)])
             return tuple(execution_from(doc, texts) for doc in docs)
 
         return await core.read(what, once)
+
+
+def executions_of(selection: Selection) -> tuple[filters.Filter, str, str]:
+    """The filter of a list of executions, the index to walk, and the field that is its order."""
+    wanted = {**filters.sessions_of(selection), **NOT_GONE}
+    if selection.version is not None:
+        wanted |= code_filters.ran_under_agent(filters.text("version", selection.version))
+    if selection.status is not None:
+        wanted["status"] = selection.status.value
+    if selection.user_id is not None and selection.session_id is not None:
+        key = session_key(selection.tenant, selection.user_id, selection.session_id)
+        return wanted | filters.of_session(key), TURNS, "turn"
+    return wanted, CREATED if selection.status is None else STATUS, "created_at"

@@ -11,6 +11,7 @@ from durable_adk.model.identity import FencingToken, Nonce, Tenant
 from durable_adk.model.store_results import Selection
 from durable_adk.store import filters, session_filters
 from durable_adk.store.expiry_filters import timed
+from durable_adk.store.listing import executions_of
 
 NOW = {"$toLong": "$$NOW"}
 HOSTILE = {"$gt": ""}
@@ -45,7 +46,7 @@ def hostile_calls() -> list[tuple[str, Any]]:
         ("scopes_of", lambda: filters.scopes_of(TENANT, bad)),
         ("due_of", lambda: filters.due_of(TENANT, NOW, bad)),
         ("sessions_of", lambda: filters.sessions_of(Selection(TENANT, user_id=bad))),
-        ("executions_of", lambda: filters.executions_of(Selection(TENANT, session_id=bad))),
+        ("executions_of", lambda: executions_of(Selection(TENANT, session_id=bad))),
         ("waiting", lambda: filters.waiting(Selection(TENANT, kind=bad))),
         ("beyond", lambda: filters.beyond("at", 1, bad, descending=True)),
     ]
@@ -112,7 +113,7 @@ def test_every_list_filters_on_the_tenant() -> None:
         filters.scopes_due_of(TENANT),
         filters.scopes_of(TENANT, "u"),
         filters.sessions_of(selection),
-        filters.executions_of(selection),
+        executions_of(selection)[0],
         filters.waiting(selection),
     ):
         assert {"ns": "ns", "app": "app"}.items() <= found.items()
