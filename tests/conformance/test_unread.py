@@ -10,7 +10,7 @@ from durable_adk.model.due import Due
 from durable_adk.model.execution import FAR, Execution, Status
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.store_results import Selection, Unread, Write
-from tests.conformance.bench import TTL_MS, Bench, failure, lease_of
+from tests.conformance.bench import TTL_MS, Bench, failure, lease_of, suspend, wait
 
 LARGE = '{"message":"' + "x" * (2 << 20) + '"}'
 
@@ -63,3 +63,15 @@ async def test_what_is_stuck_and_cannot_be_read_is_not_due_at_its_deadline(bench
     assert (await bench.read(e)).wake_at == FAR
     assert await bench.store.retry(e.key) is not None
     assert (await bench.claim(e)).closing is Status.FAILED
+
+
+async def test_an_expired_wait_of_what_cannot_be_read_hides_no_others(bench: Bench) -> None:
+    asked = [wait(1, expires_after=TTL_MS, on_expiry='"late"')]
+    for name, given in (("torn", LARGE), ("whole", '{"message":"hi"}')):
+        e = await bench.begin(name, name, input=given, version="v1")
+        await suspend(bench, e, asked)
+        if name == "torn":
+            await bench.collection("payloads").delete_many({"_id": {"$regex": f"^{e.run}:"}})
+    bench.clock.advance(TTL_MS + 1)
+    found = await bench.store.list_expired_elsewhere(bench.tenant, version="v2", limit=9)
+    assert {e.execution_id: e.frontier is not None for e in found} == {"torn": False, "whole": True}

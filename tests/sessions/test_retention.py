@@ -23,6 +23,7 @@ from google.genai import types
 from pymongo import AsyncMongoClient
 
 from durable_adk import App, ConfigError, CorruptHistory, NotFound, Pruned, Unavailable
+from durable_adk.engine import retention
 from durable_adk.model.identity import session_key
 from durable_adk.model.store_results import Write
 from durable_adk.store.clock import ServerClock
@@ -483,6 +484,26 @@ async def test_a_mark_is_taken_back_when_nothing_should_go_any_more(memory: Plac
     assert (await memory.prune(turns=5)).expiring == 0
     memory.clock.advance(HOUR + 1_000)
     assert (await memory.prune(turns=1)).removed == 0  # marked anew
+
+
+async def test_two_looks_at_once_remove_the_same_turns(memory: Place, monkeypatch) -> None:
+    """The other one is done between what this one reads of a turn: its worker goes on."""
+    await memory.talk("note user:name Ada", "two")
+    assert (await memory.prune(turns=1)).expiring == 1
+    memory.clock.advance(HOUR + 1_000)
+    rival, steps_of = memory.make(retention={"turns": 1}), retention.committed_steps
+    due = {"$set": {"scopes_due": True}}
+    await memory.database["durable_executions"].update_one({"turn": 1}, due)
+
+    async def removed_meanwhile(*given: Any) -> Any:
+        monkeypatch.setattr(retention, "committed_steps", steps_of)
+        assert (await rival.retain()).removed == 1
+        return await steps_of(*given)
+
+    monkeypatch.setattr(retention, "committed_steps", removed_meanwhile)
+    await memory.prune(turns=1)
+    assert await memory.turns() == [2]
+    assert (await memory.app.sessions.get("u", "s")).state == {"user:name": "Ada"}
 
 
 # ---------------------------------------------------------------- cut off anywhere

@@ -42,7 +42,8 @@ class ReadStore(Protocol):
         self, tenant: Tenant, *, version: str, limit: int
     ) -> tuple[Execution, ...]:
         """Suspended executions of other versions with an open wait that may have expired: due, by
-        the server's clock; longest first."""
+        the server's clock; longest first. One that cannot be read comes without its frontier.
+        """
         ...
 
     async def check_waits(self, execution: Execution) -> None:

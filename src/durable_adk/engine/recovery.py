@@ -12,7 +12,7 @@ from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.retention import sweep_shared
 from durable_adk.engine.running import Attempts
-from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost
+from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost, NotFound
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import ExecutionKey, Tenant
 
@@ -55,6 +55,8 @@ class Recovery:
         for execution in await self._store.list_scopes_due(self._tenant, limit=limit):
             try:
                 await self._apply(execution)
+            except NotFound:
+                pass  # removed since it was listed, and applied by whoever removed it
             except (CorruptHistory, KeyMissing) as error:  # it must not stop the others
                 shown = {"execution_id": execution.execution_id}
                 logger.warning("cannot apply shared state: %s", error, extra=shown)

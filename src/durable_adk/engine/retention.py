@@ -211,9 +211,13 @@ class Retention:
     async def _apply_shared(self, key: ExecutionKey) -> None:
         """What a turn wrote to shared state is committed, and stays."""
         execution = await self._store.get_execution(key)
-        if execution is not None:
+        if execution is None:
+            return
+        try:
             steps = await committed_steps(self._store, execution)
-            await self._store.apply_scopes(execution, steps[-1])
+        except NotFound:
+            return  # another look was faster: it applied it before it removed the steps
+        await self._store.apply_scopes(execution, steps[-1])
 
 
 def _kept(expiring: int, latest: Execution | None) -> Swept:

@@ -110,7 +110,7 @@ class Worker:
             try:
                 await self._recovery.apply_scopes(self._concurrency)
                 await self._recovery.apply_expiries(self._concurrency)
-            except (Unavailable, LeaseLost) as error:
+            except (Unavailable, WriteUnknown, LeaseLost) as error:
                 logger.warning("cannot apply what is due: %s", error)
             await self._sleep(SCOPES_EVERY_S)
 

@@ -82,11 +82,13 @@ class Listing(Part):
     async def list_expired_elsewhere(
         self, tenant: Tenant, *, version: str, limit: int
     ) -> tuple[Execution, ...]:
-        """What is suspended under another version, with an open wait that may have expired."""
+        """What is suspended under another version, with an open wait that may have expired; one
+        that cannot be read without its frontier."""
         core = self._core
         found = expiry_filters.expired_elsewhere(tenant, version, core.clock.now())
         found |= core.sealing.readable()
-        return await self._executions("expired waits", found, [("wake_at", 1)], limit)
+        sort = [("wake_at", 1)]
+        return await self._executions("expired waits", found, sort, limit, outlines=True)
 
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
         """Executions whose last committed step has shared state that is not applied."""

@@ -153,6 +153,23 @@ async def test_shared_state_that_a_crash_left_unapplied_is_applied(here: World, 
     assert await engine.get("x") == replace(left, scopes_due=False)
 
 
+async def test_what_is_removed_while_its_shared_state_is_due_stops_no_others(here: World) -> None:
+    await unapplied(here, ScriptedProgram())
+    store = here.new_store()
+    listed = store.list_scopes_due
+
+    async def removed_then(*given: object, **more: object) -> object:
+        found = await listed(*given, **more)
+        for one in found:
+            await store.remove_session(one.session_key, [one.run])
+        return found
+
+    store.list_scopes_due = removed_then
+    engine = await here.engine(ScriptedProgram(), store=store)
+    await engine.submit(here.message(session="t", execution_id="y"))
+    assert [e.execution_id for e in await engine.recover()] == ["y"]
+
+
 async def test_the_next_turn_sees_shared_state_that_a_crash_left_unapplied(here: World) -> None:
     await unapplied(here, ScriptedProgram())
     program = ScriptedProgram()

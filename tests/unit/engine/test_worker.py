@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from durable_adk.engine import worker as workers
 from durable_adk.engine.service import Engine
 from durable_adk.engine.worker import Worker
-from durable_adk.errors import ConfigError, Unavailable
+from durable_adk.errors import ConfigError, Unavailable, WriteUnknown
 from durable_adk.model.execution import Status
 from tests.support.engines import ScriptedProgram, World, ask, eventually, ids, world
 
@@ -191,6 +192,36 @@ async def test_a_worker_waits_for_a_mongodb_that_does_not_answer(here: World) ->
     await has_status(engine, "x", Status.COMPLETED)
     assert looks == 3
     await working.stop()
+
+
+async def test_a_worker_goes_on_when_nobody_knows_whether_a_write_of_its_was_done(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An election that takes longer than a write is repeated, while shared state is due."""
+    monkeypatch.setattr(workers, "SCOPES_EVERY_S", 0.01)
+    program, store = ScriptedProgram(), here.new_store()
+    program.writes_shared(1, {"user:name": "Ada"})
+    apply, tries = store.apply_scopes, 0
+
+    async def unacknowledged(*given: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise WriteUnknown("write (scopes)", "was not acknowledged")
+        await apply(*given)
+
+    store.apply_scopes = unacknowledged
+    engine = await here.engine(program, store=store)
+    left = await engine.invoke(here.message(execution_id="x"))
+    assert left.scopes_due
+    working = Running(engine.worker())
+
+    async def is_applied() -> bool:
+        return working.task.done() or not (await engine.get("x")).scopes_due
+
+    await eventually(is_applied)
+    await working.stop()
+    assert tries == 4
 
 
 @pytest.mark.parametrize("look", ["list_due", "list_scopes_due"])
