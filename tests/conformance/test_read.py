@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 
 import pytest
 
@@ -10,6 +11,7 @@ from durable_adk.model.execution import Status
 from durable_adk.model.identity import new_nonce, session_key
 from durable_adk.model.store_results import Selection
 from durable_adk.model.wait import WaitKind
+from durable_adk.store import filters
 from tests.conformance.bench import (
     TTL_MS,
     Bench,
@@ -444,3 +446,30 @@ async def test_applying_an_earlier_step_leaves_a_later_one_due(bench: Bench) -> 
     await end(bench, current, step_of(current, scopes='{"app:a":2}', stamp="2"))
     await bench.store.apply_scopes(suspended, first)
     assert (await bench.read(e)).scopes_due
+
+
+async def test_a_pass_that_reencrypts_leaves_out_nothing_that_changes_its_status_meanwhile(
+    bench: Bench,
+) -> None:
+    """Else the old key goes, and with it what was passed by. Most of the database is others'."""
+    executions, is_over = bench.collection("executions"), False
+    others = [secrets.token_hex(16) for _ in range(400)]
+    await executions.insert_many({"_id": k, "ns": "others", "sk": k, "turn": 1} for k in others)
+    all_of_it = {(await bench.begin(f"e{n}", f"s{n}")).key for n in range(40)}
+    moving = await bench.begin("moving", "moving")
+
+    async def move() -> None:
+        while not is_over:
+            for status in ("suspended", "running"):
+                await executions.update_one({"_id": moving.key}, {"$set": {"status": status}})
+                await asyncio.sleep(0)
+
+    async with bench.scans_that_give_way(), asyncio.TaskGroup() as tasks:
+        tasks.create_task(move())
+        for _ in range(60 if bench.is_real else 1):
+            pages = bench.store._pages("executions", filters.of_tenant(bench.tenant), "")
+            if (found := {doc["_id"] async for doc in pages}) != all_of_it | {moving.key}:
+                break
+        is_over = True
+    await executions.delete_many({"_id": {"$in": others}})
+    assert found == all_of_it | {moving.key}

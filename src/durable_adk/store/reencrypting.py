@@ -85,11 +85,12 @@ class Reencrypting(Part):
             after = docs[-1]["_id"]
 
     async def _raw(self, name: str, found: filters.Filter, limit: int) -> list[Doc]:
-        core = self._core
+        core, by_id = self._core, [("_id", 1)]
 
         async def once(session: Session) -> list[Doc]:
-            cursor = core.collection(name).find(found, session=session)
-            docs: list[Doc] = await cursor.sort([("_id", 1)]).limit(limit).to_list(None)
+            # Along no other index: one with a status in it would be walked past what changes its.
+            cursor = core.collection(name).find(found, session=session).hint(by_id)
+            docs: list[Doc] = await cursor.sort(by_id).limit(limit).to_list(None)
             return docs
 
         return await core.read(name, once)
