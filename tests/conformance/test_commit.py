@@ -265,6 +265,29 @@ async def test_the_same_answer_put_again_after_a_continue_is_stored(bench: Bench
     assert await bench.store.put_answers(e.key, frontier, {0: answer('"other"')}) is False
 
 
+async def test_answers_that_are_much_together_keep_the_document_small(bench: Bench) -> None:
+    """A document has room for 16 MB: a thousand times what one answer alone may have there."""
+    e = await bench.begin()
+    count, kept = 70, 60
+    frontier = await suspend(bench, e, [wait(n) for n in range(1, count + 1)])
+    given = {place: answer(json.dumps(secrets.token_hex(8_000))) for place in range(count)}
+    first = {place: given[place] for place in range(kept)}
+    assert await bench.store.put_answers(e.key, frontier, first)
+    (before,) = await bench.raw("executions", {"_id": e.key})
+    there = await bench.read(e)
+    assert there.frontier is not None
+    rest = {place: given[place] for place in range(kept, count)}
+    assert await bench.store.put_answers(e.key, there.frontier, rest)
+    assert await bench.store.put_answers(e.key, there.frontier, rest)  # its reply was lost
+    (after,) = await bench.raw("executions", {"_id": e.key})
+    assert len(str(after)) < len(str(before)) + 10_000
+    claimed = await bench.claim(e)
+    assert claimed.frontier is not None
+    assert claimed.frontier.answers == given
+    await bench.store.commit_continue(lease_of(claimed), claimed, answered_of(claimed))
+    assert await bench.store.load_waits(e.run, step=1) == tuple(answered_of(claimed))
+
+
 async def test_the_chunks_of_an_answer_belong_to_its_execution(bench: Bench) -> None:
     store = await bench.rival(spill_above=500)
     e = await bench.begin()

@@ -25,7 +25,6 @@ from durable_adk.model.wait import BY_EXPIRY, AnsweredWait, Frontier, StoredAnsw
 from durable_adk.store import doubt_filters, expiry_filters, filters
 from durable_adk.store.core import (
     ACTIVITIES,
-    ANSWER_INLINE,
     EXECUTIONS,
     INPUT_INLINE,
     Part,
@@ -38,7 +37,7 @@ from durable_adk.store.documents import (
     ref_document,
 )
 from durable_adk.store.errors import Unsettled
-from durable_adk.store.frontiers import stored_answer, stored_frontier
+from durable_adk.store.frontiers import inline_limit, stored_answer, stored_frontier
 from durable_adk.store.payloads import is_large, part_nonce
 from durable_adk.store.records import (
     record_document,
@@ -245,12 +244,14 @@ class Committing(Part):
         for answer in answers.values():
             if answer.by != BY_EXPIRY:  # that stands in the frontier already
                 core.check_size("answer", answer.value)
-        run, inline = "", min(ANSWER_INLINE, core.spill_above)
-        if any(is_large(answer.value, inline) for answer in answers.values()):
+        run, limit = "", inline_limit((*frontier.answers.values(), *answers.values()))
+        large = min(limit, core.spill_above)
+        if any(is_large(answer.value, large) for answer in answers.values()):
             run = await self._run_of(key)
         docs = {
             place: answer_document(
-                answer, await stored_answer(core, run, frontier.id, place, answer)
+                answer,
+                await stored_answer(core, run, frontier.id, place, answer, inline_up_to=limit),
             )
             for place, answer in answers.items()
         }
