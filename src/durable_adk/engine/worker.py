@@ -14,7 +14,9 @@ from durable_adk.engine.recovery import AT_ONCE, Recovery
 from durable_adk.engine.retention import Retention
 from durable_adk.engine.running import Attempts, Live
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import LeaseLost, Unavailable, WriteUnknown
+from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost, Unavailable, WriteUnknown
+from durable_adk.model.execution import Execution
+from durable_adk.model.identity import ExecutionKey
 
 logger = logging.getLogger("durable_adk.engine")
 
@@ -27,6 +29,9 @@ RETENTION_PAUSE_S = 5.0
 
 RETENTION_EVERY_S = 600.0
 """Between the end of all sessions and their beginning: what goes has waited for an hour."""
+
+UNREAD_PAUSE_S = 60.0
+"""Before another look at something due that could not be read: until then others come first."""
 
 LONGEST_PAUSE_S = 1.0
 """The longest pause between two looks while MongoDB does not answer."""
@@ -50,6 +55,7 @@ class Worker:
         self._concurrency = concurrency
         self._retention = retention
         self._running: set[Live] = set()
+        self._unread: dict[ExecutionKey, float] = {}
         self._stop = asyncio.Event()
         attempts.when_closing(self.stop)
 
@@ -96,14 +102,23 @@ class Worker:
         free = self._concurrency - len(self._running)
         if free <= 0:
             return
-        for key in await self._recovery.due(free):
+        now = asyncio.get_running_loop().time()
+        self._unread = {key: until for key, until in self._unread.items() if until > now}
+        found = await self._recovery.due(free + len(self._unread))
+        for key in [key for key in found if key not in self._unread][:free]:
             if not self._stopped():
                 self._watch(self._attempts.claim(key))
 
     def _watch(self, live: Live) -> None:
         assert live.task is not None
         self._running.add(live)
-        live.task.add_done_callback(lambda _: self._running.discard(live))
+        live.task.add_done_callback(lambda task: self._ended(live, task))
+
+    def _ended(self, live: Live, task: asyncio.Task[Execution | None]) -> None:
+        self._running.discard(live)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, CorruptHistory | KeyMissing):  # it is the longest due, for ever
+            self._unread[live.key] = asyncio.get_running_loop().time() + UNREAD_PAUSE_S
 
     async def _sweep(self) -> None:
         while not self._stopped():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from durable_adk.engine import worker as workers
 from durable_adk.engine.service import Engine
 from durable_adk.engine.worker import Worker
-from durable_adk.errors import ConfigError, Unavailable, WriteUnknown
-from durable_adk.model.execution import Status
+from durable_adk.errors import ConfigError, CorruptHistory, Unavailable, WriteUnknown
+from durable_adk.model.execution import Execution, Status
+from durable_adk.model.identity import ExecutionKey
 from tests.support.engines import ScriptedProgram, World, ask, eventually, ids, world
 
 
@@ -222,6 +224,37 @@ async def test_a_worker_goes_on_when_nobody_knows_whether_a_write_of_its_was_don
     await eventually(is_applied)
     await working.stop()
     assert tries == 4
+
+
+async def test_something_due_that_cannot_be_read_keeps_a_worker_from_no_other(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its expiry answer is due, so it is the longest due of all, and nobody can give it."""
+    monkeypatch.setattr(workers, "UNREAD_PAUSE_S", 3_600.0)
+    late = replace(ask(1), expires_after=1_000, on_expiry='"late"')
+    program, store = ScriptedProgram().asks(1, late), here.new_store()
+    engine = await here.engine(program, store=store)
+    torn = await engine.invoke(here.message(session="a", execution_id="torn"))
+    program.steps.clear()
+    read, tries = store.get_execution, 0
+
+    async def unread(key: ExecutionKey) -> Execution | None:
+        nonlocal tries
+        if key != torn.key:
+            return await read(key)
+        tries += 1
+        raise CorruptHistory("payload p", "chunk p:0 is missing")
+
+    store.get_execution = unread
+    here.clock.advance(2_000)
+    await engine.submit(here.message(session="b", execution_id="next"))
+    working = Running(engine.worker(concurrency=1))
+    await has_status(engine, "next", Status.COMPLETED)
+    assert tries == 1
+    store.get_execution = read
+    working.worker._unread.clear()  # as after the pause
+    await has_status(engine, "torn", Status.COMPLETED)
+    await working.stop()
 
 
 @pytest.mark.parametrize("look", ["list_due", "list_scopes_due"])
