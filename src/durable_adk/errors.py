@@ -249,7 +249,25 @@ def _with_short_digests(text: str) -> str:
 
 
 class CorruptHistory(DurableError):
-    """Documents that a commit refers to are missing or cannot be read."""
+    """Documents that a commit refers to are missing or cannot be read.
+
+    Attributes:
+        is_gone: Nobody can read it. False: another version of durable-adk can, or another
+            configuration.
+    """
+
+    is_gone = True
+
+
+def unread_here(
+    subject: str,
+    reason: str,
+    remedy: str = "Use the version of durable-adk that wrote it, or a newer one.",
+) -> CorruptHistory:
+    """The error for what cannot be read here, and is not gone."""
+    error = CorruptHistory(subject, reason, remedy)
+    error.is_gone = False
+    return error
 
 
 class NotStorable(DurableError):

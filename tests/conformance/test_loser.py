@@ -74,6 +74,10 @@ async def _stuck(bench: Bench, e: Execution) -> object:
     )
 
 
+async def _unread(bench: Bench, e: Execution) -> object:
+    return await bench.store.end_unread(lease_of(e), status=Status.FAILED, error=failure())
+
+
 async def _renew(bench: Bench, e: Execution) -> object:
     return (await bench.store.renew(lease_of(e), ttl_ms=TTL_MS)).held
 
@@ -92,6 +96,7 @@ TRIES: dict[str, Try] = {
     "commit_doubts": _doubts,
     "commit_doubts that are settled": _settled_doubts,
     "commit_end": _end,
+    "end_unread": _unread,
     "attempt_failed to queued": _failed,
     "attempt_failed to stuck": _stuck,
     "renew": _renew,

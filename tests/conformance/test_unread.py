@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from durable_adk.errors import CorruptHistory
 from durable_adk.model.due import Due
 from durable_adk.model.execution import FAR, Execution, Status
 from durable_adk.model.identity import new_nonce
@@ -75,3 +76,39 @@ async def test_an_expired_wait_of_what_cannot_be_read_hides_no_others(bench: Ben
     bench.clock.advance(TTL_MS + 1)
     found = await bench.store.list_expired_elsewhere(bench.tenant, version="v2", limit=9)
     assert {e.execution_id: e.frontier is not None for e in found} == {"torn": False, "whole": True}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_cannot_be_read_is_ended_without_a_step(bench: Bench, lost: bool) -> None:
+    e, chunk = await torn(bench)
+    with pytest.raises(Unread) as caught:
+        await closing(bench, e)
+    lease, error = lease_of(caught.value.execution), failure()
+    if lost:
+        bench.faults.lose(Write.END)
+    await bench.store.end_unread(lease, status=Status.CANCELLED, error=error)
+    outline = await bench.store.get_outline(e.key)
+    assert outline is not None and outline.error is not None
+    assert (outline.status, outline.claim) == (Status.CANCELLED, None)
+    assert outline.error.type == "CorruptHistory" and outline.ended_at is not None
+    with pytest.raises(CorruptHistory):
+        await bench.store.get_execution(e.key)
+    assert await bench.store.list_due(bench.tenant, version=None, limit=5) == ()
+    await bench.store.end_unread(lease, status=Status.CANCELLED, error=error)  # its reply was lost
+    await bench.collection("payloads").insert_one(chunk)
+    ended = await bench.read(e)
+    assert (ended.error, ended.last_step, ended.wake_at) == (error, None, FAR)
+    assert await bench.store.get_outline(e.key) == ended
+    for read in (
+        bench.store.load_steps(ended),
+        bench.store.load_history(e.session_key, before=2, max_turns=None),
+    ):
+        with pytest.raises(CorruptHistory, match="was ended although"):
+            await read
+
+
+async def test_what_is_gone_has_no_outline(bench: Bench) -> None:
+    e = await bench.begin()
+    assert await bench.store.get_outline(e.key) == e
+    await bench.collection("executions").delete_one({"_id": e.key})
+    assert await bench.store.get_outline(e.key) is None

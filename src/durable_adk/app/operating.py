@@ -93,7 +93,9 @@ class Operating(Building):
 
         Returns: how it stands then. One that has ended stays as it is, and nothing is raised:
             look at ``status``. One that another process runs is asked to end, and is
-            ``cancelled`` then.
+            ``cancelled`` then. One of which something is gone (``CorruptHistory``) is ended
+            without it, also by ``cancel``: its ``error`` names that, and nothing can go on in its
+            session any more, which can be deleted, or forked before that turn.
 
         Raises:
             NotFound: there is no such execution.

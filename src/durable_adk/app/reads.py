@@ -33,7 +33,7 @@ async def usage_of(opened: Opened, execution: Execution) -> dict[str, int]:
     """
     records = await opened.store.load_records(execution.run, from_step=1)
     counted = usage.of_records(records)
-    if counted["model_calls"] or execution.parents:
+    if counted["model_calls"] or execution.parents or execution.last_step is None:
         return counted
     reports = (event.usage_metadata for event in await events_of(opened, execution))
     return usage.of_reports(report for report in reports if report is not None)

@@ -14,7 +14,8 @@ from durable_adk.engine.ports import Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.running import Attempts, Live
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.errors import LeaseLost, NotFound, Unavailable
+from durable_adk.engine.unread import outline_of
+from durable_adk.errors import CorruptHistory, LeaseLost, NotFound, Unavailable
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import ExecutionKey
 
@@ -111,7 +112,7 @@ class Following:
         is_asked = False
         while not execution.status.is_final and not self._attempts.closing:
             ended = await self._end_here(execution, closing, reason)
-            execution = ended or await self.read(execution.key)
+            execution = ended or await self._read_to_end(execution.key)
             if execution.status is Status.RUNNING and not is_asked:
                 is_asked = await self._store.request_cancel(execution.key, reason)
             if execution.status.is_final or loop.time() > last_look:
@@ -136,6 +137,12 @@ class Following:
 
     def _may_move(self, execution: Execution) -> bool:
         return _may_move(execution) or self._expiring.seems_due(execution)
+
+    async def _read_to_end(self, key: ExecutionKey) -> Execution:
+        try:
+            return await self.read(key)
+        except CorruptHistory as error:
+            return await outline_of(self._store, key, error)
 
     async def read(self, key: ExecutionKey) -> Execution:
         found = await self._store.get_execution(key)

@@ -19,6 +19,7 @@ from durable_adk.engine.fault_points import NoFaults as NoFaults
 from durable_adk.engine.read_ports import ReadStore
 from durable_adk.engine.retention_ports import RetentionStore
 from durable_adk.engine.session_ports import SessionStore
+from durable_adk.engine.unread_ports import UnreadStore
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import (
     Execution,
@@ -64,7 +65,7 @@ class KeeperLink(Protocol):
     async def close(self) -> None: ...
 
 
-class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, Protocol):
+class Store(ReadStore, SessionStore, DoubtStore, RetentionStore, UnreadStore, Protocol):
     """The only spokesman of the database. One implementation, three drivers."""
 
     needs_own_loop: bool

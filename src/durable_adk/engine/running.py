@@ -16,7 +16,7 @@ from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
-from durable_adk.engine.unread import left_stuck
+from durable_adk.engine.unread import closed_unread, left_stuck
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
 from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError
 from durable_adk.model.identity import ExecutionKey, new_nonce
@@ -219,7 +219,7 @@ class Attempts:
                 ttl_ms=self._settings.lease_ttl_ms,
             )
         except Unread as unread:
-            return await left_stuck(self._store, unread)
+            return await closed_unread(self._store, unread, closing, reason)
 
     async def _release(self, lease: Lease) -> None:
         try:

@@ -27,13 +27,12 @@ from durable_adk.engine.retention import Retention, policy_of
 from durable_adk.engine.running import Attempts
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import run_attempt
+from durable_adk.engine.unread import outline_of
 from durable_adk.engine.worker import Worker
-from durable_adk.errors import ConfigError, NotFound, Unavailable
+from durable_adk.errors import ConfigError, CorruptHistory, NotFound, Unavailable
 from durable_adk.model.activity import Payload
 from durable_adk.model.execution import Execution, NewExecution, Status
-from durable_adk.model.identity import (
-    Tenant,
-)
+from durable_adk.model.identity import Tenant, execution_key
 from durable_adk.model.position import split_activity_id
 from durable_adk.model.store_results import Begun, Busy, Forked, Taken
 
@@ -275,13 +274,19 @@ class Engine(Catalog):
     async def give_up(self, execution_id: str, reason: str = "") -> Execution:
         """End an execution as ``failed``; one that has ended stays as it is.
 
-        One that another process runs is asked to end, and is ``cancelled`` then.
+        One that another process runs is asked to end, and is ``cancelled`` then. One of which
+        something is gone is ended without it, also by ``cancel``: see ``engine.unread``.
         """
         return await self._end(execution_id, Status.FAILED, reason or "given up")
 
     async def _end(self, execution_id: str, closing: Status, reason: str) -> Execution:
         following = self._opened().following
-        return await following.end(await self.get(execution_id), closing, reason)
+        try:
+            execution = await self.get(execution_id)
+        except CorruptHistory as error:
+            key = execution_key(self.tenant, execution_id)
+            execution = await outline_of(self.store, key, error)
+        return await following.end(execution, closing, reason)
 
     async def retry(self, execution_id: str, reason: str = "") -> Execution:
         """Make a stuck or queued execution due now, with all its attempts again. Runs nothing.

@@ -16,6 +16,7 @@ from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing, ClosingAttempt
 from durable_adk.engine.commits import CancelRequested, Settlement
+from durable_adk.engine.exits import as_failure
 from durable_adk.engine.indoubt import Deciding, Undecided
 from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
@@ -23,11 +24,18 @@ from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.program import Play, Program, Quiet, Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.timing import Asleep, DeadlinePassed
-from durable_adk.errors import LeaseLost
-from durable_adk.model import failure
+from durable_adk.engine.unread import end_unread, is_asked_for
+from durable_adk.errors import CorruptHistory, LeaseLost
 from durable_adk.model.activity import Kind, Payload, Record
 from durable_adk.model.doubt import Doubt
-from durable_adk.model.execution import Execution, History, Lease, StepDocument, StoredError
+from durable_adk.model.execution import (
+    Execution,
+    History,
+    Lease,
+    Status,
+    StepDocument,
+    StoredError,
+)
 from durable_adk.model.position import ROOT, Position, node_segment
 from durable_adk.model.wait import AnsweredWait
 
@@ -171,8 +179,7 @@ class _Run:
     async def _work(self) -> Execution:
         past, execution = self._past, self._past.execution
         if execution.closing is not None:
-            error = execution.error or StoredError(type="Closed", message="")
-            return await self.settlement.close(execution.closing, error)
+            return await self._close(execution, execution.closing)
         if execution.cancel is not None:
             raise CancelRequested(execution.cancel)
         if execution.deadline is not None and execution.deadline <= execution.created_at:
@@ -196,6 +203,18 @@ class _Run:
         if isinstance(left, Asleep):
             return await self.settlement.sleep(left)
         return await self.settlement.commit(left, attempt)
+
+    async def _close(self, execution: Execution, closing: Status) -> Execution:
+        error = execution.error or StoredError(type="Closed", message="")
+        try:
+            return await self.settlement.close(closing, error)
+        except CorruptHistory as gone:
+            if not gone.is_gone or not is_asked_for(error):
+                raise
+            self.settlement.before_commit()
+            return await end_unread(
+                self._store, self.lease, self._past.execution, gone, closing, error.message
+            )
 
     async def _left_by(self, attempt: Attempt, history: History) -> Quiet | Asleep:
         """What the run leaves. Raises: Undecided: first of all, whether a body of it happened."""
@@ -357,20 +376,10 @@ async def until_ended(attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
     if attempt.fatal is not None:
         raise attempt.fatal
     if left is not None:
-        raise _as_failure(left)
+        raise as_failure(left)
     if task.cancelled():
         raise RunCancelled("the run was cancelled from inside")
     return task.result()
-
-
-def _as_failure(error: BaseException) -> BaseException:
-    """What left the run, as something that ends an attempt: extensions raise what is no
-    ``Exception`` (a panic), and an attempt that ended with none would be tried for ever."""
-    if isinstance(error, Exception | KeyboardInterrupt | SystemExit):
-        return error
-    made = failure.decode_failure(failure.encode_failure(error))
-    made.__cause__ = error
-    return made
 
 
 async def _ended(task: asyncio.Task[Any], attempt: Attempt) -> None:

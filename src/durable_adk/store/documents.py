@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from durable_adk.errors import CorruptHistory
+from durable_adk.errors import CorruptHistory, unread_here
 from durable_adk.model.execution import (
     FAR,
     Execution,
@@ -45,7 +45,7 @@ def current(doc: Doc) -> Doc:
         return doc
     upgrade = UPGRADES.get(version) if isinstance(version, int) else None
     if upgrade is None:
-        raise CorruptHistory(
+        raise unread_here(
             f"document {doc.get('_id')}",
             f"has schema version {version!r}, this code reads {SCHEMA_VERSION}",
             "Use the version of durable-adk that wrote it.",

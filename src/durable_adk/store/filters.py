@@ -273,7 +273,12 @@ def continued(step: int, last_step: dict[str, Any]) -> Update:
 
 
 def ended(
-    lease: Lease, now: Any, *, status: Status, last_step: dict[str, Any], fields: Mapping[str, Any]
+    lease: Lease,
+    now: Any,
+    *,
+    status: Status,
+    last_step: dict[str, Any] | None,
+    fields: Mapping[str, Any],
 ) -> Pipeline:
     """The end: not active, nothing due."""
     fixed: dict[str, Any] = {

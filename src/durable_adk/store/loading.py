@@ -155,6 +155,8 @@ class Loading(Part):
         """The committed steps of one execution, in order."""
         core = self._core
         if execution.last_step is None:
+            if execution.status.is_final:
+                raise _without_step(execution.execution_id)
             return ()
         last_step, runs = execution.last_step, _Runs(execution.run, execution.parents)
 
@@ -334,8 +336,16 @@ def _check_turns(
 def _last_of(doc: Doc) -> StepRef:
     last = ref_from(doc.get("last_step"))
     if last is None:
-        raise CorruptHistory(f"execution {doc['eid']!r}", "has ended without a step")
+        raise _without_step(doc["eid"])
     return last
+
+
+def _without_step(execution_id: str) -> CorruptHistory:
+    return CorruptHistory(
+        f"execution {execution_id!r}",
+        "was ended although something of it was gone, and has no last step",
+        "Fork its session before this turn, or delete it.",
+    )
 
 
 def _chain(runs: _Runs, last: StepRef, stored: Mapping[str, Doc]) -> list[_Step]:

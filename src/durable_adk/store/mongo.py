@@ -29,6 +29,7 @@ from durable_adk.store.retaining import Retaining
 from durable_adk.store.scopes import Scopes
 from durable_adk.store.sealing import Sealing
 from durable_adk.store.turns import Turns
+from durable_adk.store.unread import Unreadable
 
 OLDEST_SERVER: Final = (5, 0)
 LEASE_TTL_MS: Final = 30_000
@@ -55,6 +56,7 @@ class MongoStore(
     Retaining,
     Checking,
     Reencrypting,
+    Unreadable,
 ):
     """The only spokesman of the database; ``engine.ports.Store`` by shape.
 

@@ -12,9 +12,20 @@ from durable_adk.errors import CorruptHistory, DurableError, KeyMissing
 from durable_adk.model.execution import Execution, StoredError
 from durable_adk.model.identity import Nonce
 from durable_adk.store.core import EXECUTIONS, Core, Session
-from durable_adk.store.documents import Doc, execution_envelopes, execution_from, named_by
+from durable_adk.store.documents import (
+    Doc,
+    execution_envelopes,
+    execution_from,
+    named_by,
+    parents_from,
+    ref_from,
+)
 
-_RESTORE = "Restore what is missing; until then it can neither go on nor be ended."
+_RESTORE = (
+    "Restore what is missing and retry() it. Or end it with give_up(): then nothing can go on in"
+    " its session any more."
+)
+_ENDED = "Restore what is missing; or delete its session."
 
 
 async def shown(core: Core, session: Session, docs: Sequence[Doc]) -> tuple[Execution, ...]:
@@ -50,23 +61,26 @@ def outline_of(doc: Doc, error: DurableError) -> Execution | None:
     has not even that."""
     try:
         return _outline(doc, error)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError):
         return None
 
 
 def _outline(doc: Doc, error: DurableError) -> Execution:
-    claim = doc.get("claim")
+    claim, named = doc.get("claim"), named_by(doc)
     return Execution(
-        **named_by(doc),
+        **named,
         input="{}",
         input_digest="",
         claim=None if claim is None else Nonce(claim),
         codes=tuple(doc.get("codes") or ()),
         failures=doc.get("failures") or 0,
+        last_step=ref_from(doc.get("last_step")),
+        parents=parents_from(doc),
+        scopes_due=bool(doc.get("scopes_due")),
         waiting_since=doc["waiting_since"] if doc.get("waiting") else None,
         error=StoredError(
             type=type(error).__name__,
             message=f"{error.subject}: {error.reason}",
-            remedy=error.remedy or _RESTORE,
+            remedy=error.remedy or (_ENDED if named["status"].is_final else _RESTORE),
         ),
     )

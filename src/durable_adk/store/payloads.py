@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from durable_adk.errors import CorruptHistory
+from durable_adk.errors import CorruptHistory, unread_here
 from durable_adk.model.activity import Payload
 
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -109,10 +109,9 @@ def chunk_ids(envelopes: Iterable[Envelope | None]) -> list[str]:
     for envelope in envelopes:
         if isinstance(envelope, dict):
             if frozenset(envelope) not in _SHAPES:
-                raise CorruptHistory(
+                raise unread_here(
                     f"payload {envelope.get('ref')}",
                     f"has {', '.join(sorted(envelope))}, which this version cannot read",
-                    "Use the version of durable-adk that wrote it, or a newer one.",
                 )
             if "ref" in envelope:
                 ids.extend(f"{envelope['ref']}:{n}" for n in range(envelope["n"]))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from durable_adk.errors import ConfigError, CorruptHistory
+from durable_adk.errors import ConfigError, CorruptHistory, unread_here
 from durable_adk.store.keys import Keys
 
 Doc = dict[str, Any]
@@ -193,7 +193,7 @@ class Sealing:
         sealed_with = _key_of(value)
         if sealed_with is None:
             if value is not None and not (self._read_plain or force):
-                raise CorruptHistory(
+                raise unread_here(
                     what,
                     f"{'.'.join(path)} is not encrypted, and encryption.read_plain is false",
                     "Call app.reencrypt() with encryption.read_plain: true first.",
@@ -201,10 +201,9 @@ class Sealing:
             return value
         member = next((one for one in ("enc", "bin", "zip", "seal") if one in value), None)
         if member is None:
-            raise CorruptHistory(
+            raise unread_here(
                 what,
                 f"{'.'.join(path)} has {', '.join(sorted(value))}, which this version cannot read",
-                "Use the version of durable-adk that wrote it, or a newer one.",
             )
         size, ref = value.get("size", ""), value.get("ref", "")
         about = _about(name, key, path, member, size, f"{ref} {value['n']}" if ref else "")

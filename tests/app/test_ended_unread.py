@@ -1,0 +1,157 @@
+"""What cannot be read because something of it is gone is ended by a person without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from durable_adk import CorruptHistory, KeyMissing
+from durable_adk.testing import FaultPlan, calls
+from tests.app import agents
+from tests.app.agents import yes
+from tests.app.test_unreadable import LARGE, NEW, OLD, SPILLING, Desk, Died
+from tests.app.test_unreadable import desk as desk
+
+
+async def gone(desk: Desk, app: Any, status: str) -> str:
+    """An execution ``e`` of session ``s`` without its message. Returns: the missing chunk."""
+    given = {"user_id": "u", "session_id": "s", "message": f"go {LARGE}"}
+    if status == "suspended":
+        await desk.invoked(app, "e", **given)
+    else:
+        await app.submit(execution_id="e", **given)
+    chunk = await desk.take_input_of("e")
+    if status == "stuck":
+        (out,) = await app.recover()
+        assert out.status == "stuck"
+    return str(chunk["_id"])
+
+
+@pytest.mark.parametrize("status", ["queued", "suspended", "stuck"])
+async def test_one_whose_message_is_gone_is_given_up(desk: Desk, status: str) -> None:
+    app = desk.app(**SPILLING)
+    missing = await gone(desk, app, status)
+    await desk.invoked(app, "other", session_id="t")
+    record = await app.give_up("e", "nobody has it any more")
+    assert (record.status, record.error.type) == ("failed", "CorruptHistory")
+    assert missing in record.error.message and record.ended_at is not None
+    stored = await desk.db.durable_executions.find_one({"eid": "e"})
+    assert missing in stored["error"]["message"]
+    assert "nobody has it any more" in stored["error"]["message"]
+    (row,) = await app.executions.list(status="failed")
+    assert (row.id, row.status, row.error) == ("e", "failed", record.error)
+    assert [wait.execution_id for wait in await app.waits.list()] == ["other"]
+    desk.clock.advance(120_000)
+    assert await app.recover() == (), "nothing of it is due"
+    assert await app.give_up("e") == await app.cancel("e") == row, "it has ended"
+    await app.sessions.delete("u", "s")
+    assert [one.id for one in await app.executions.list()] == ["other"]
+
+
+async def test_it_may_be_cancelled_too(desk: Desk) -> None:
+    app = desk.app(**SPILLING)
+    await gone(desk, app, "suspended")
+    assert (await app.cancel("e")).status == "cancelled"
+    assert [one.status for one in await app.executions.list()] == ["cancelled"]
+
+
+@pytest.mark.parametrize("status", ["queued", "suspended", "stuck"])
+async def test_its_session_is_deleted_as_it_is(desk: Desk, status: str) -> None:
+    app = desk.app(**SPILLING)
+    await gone(desk, app, status)
+    await app.sessions.delete("u", "s")
+    assert list(await app.executions.list()) == []
+    for name in ("sessions", "executions", "steps", "activities", "payloads"):
+        assert await desk.db[f"durable_{name}"].count_documents({}) == 0
+
+
+async def take_a_reply(desk: Desk) -> dict[str, Any]:
+    """Take a chunk of a record away: messages and answers can still be read."""
+    record = await desk.db.durable_activities.find_one({"body.ref": {"$exists": True}})
+    key = {"_id": f"{record['body']['ref']}:0"}
+    chunk: dict[str, Any] = await desk.db.durable_payloads.find_one(key)
+    await desk.db.durable_payloads.delete_one(key)
+    return chunk
+
+
+async def test_one_of_which_a_record_is_gone_is_given_up(desk: Desk) -> None:
+    def look() -> dict[str, str]:
+        """Look something up."""
+        return {"found": LARGE}
+
+    root = agents.payer(desk.log)
+    root.tools.append(look)
+    root.model.script = [calls(("look", {})), *root.model.script]
+    app = desk.app(root=root, **SPILLING)
+    out = await desk.invoked(app, "e", session_id="s")
+    chunk = await take_a_reply(desk)
+    with pytest.raises(CorruptHistory):
+        await app.resume("e", yes(*out.waits))
+    record = await app.give_up("e", "no backup")
+    assert (record.status, record.error.type) == ("failed", "CorruptHistory")
+    assert chunk["_id"] in record.error.message and "no backup" in record.error.message
+    assert [one.error for one in await app.executions.list(status="failed")] == [record.error]
+    assert desk.log == []
+    await app.sessions.delete("u", "s")
+
+
+async def test_one_of_whose_past_something_is_gone_is_given_up(desk: Desk) -> None:
+    """The next message of a session that was ended so is stuck, and is given up as well."""
+    app = desk.app(**SPILLING)
+    await gone(desk, app, "suspended")
+    await app.give_up("e")
+    out = await desk.invoked(app, "f", session_id="s")
+    assert (out.status, out.error.type) == ("stuck", "CorruptHistory"), "no turn is left out"
+    record = await app.give_up("f", "no")
+    assert (record.status, record.error.type) == ("failed", "CorruptHistory")
+    assert (await app.executions.get("f")).error == record.error
+    with pytest.raises(CorruptHistory):
+        await app.executions.events("f")
+    await app.sessions.delete("u", "s")
+
+
+async def test_its_session_is_never_read_without_its_turn(desk: Desk) -> None:
+    """Not even when what was gone is there again."""
+    app = desk.app(**SPILLING)
+    first = await desk.invoked(app, "d", session_id="s")
+    await app.resume("d", yes(*first.waits))
+    await app.submit(user_id="u", session_id="s", message=f"go {LARGE}", execution_id="e")
+    chunk = await desk.take_input_of("e")
+    await app.give_up("e")
+    fork = await app.sessions.fork("u", "s", after="d")
+    await desk.db.durable_payloads.insert_one(chunk)
+    assert (await app.executions.get("e")).status == "failed"
+    assert [turn.status for turn in await app.sessions.turns("u", "s")] == ["failed", "completed"]
+    for read in (app.executions.events("e"), app.sessions.events("u", "s")):
+        with pytest.raises(CorruptHistory, match="was ended although something of it was gone"):
+            await read
+    out = await desk.invoked(app, "f", session_id="s")
+    assert (out.status, out.error.type) == ("stuck", "CorruptHistory")
+    out = await app.invoke(user_id="u", session_id=fork.session_id, message="go")
+    assert out.status == "completed"
+
+
+async def test_a_process_that_dies_as_it_ends_it_leaves_it_to_the_next_call(desk: Desk) -> None:
+    app = desk.app(**SPILLING)
+    await gone(desk, app, "suspended")
+    dying = desk.app(faults=FaultPlan().fail("before end", Died()), **SPILLING)
+    with pytest.raises(Died):
+        await dying.give_up("e")
+    desk.clock.advance(60_000)
+    assert (await app.give_up("e")).status == "failed"
+
+
+async def test_what_can_be_read_elsewhere_is_not_ended_unread(desk: Desk) -> None:
+    """Neither what is under a key that is not here, nor what another version wrote."""
+    both, behind = desk.app({**NEW, **OLD}), desk.app(OLD)
+    await desk.invoked(both, "e")
+    with pytest.raises(KeyMissing):
+        await behind.give_up("e")
+    plain = desk.app()
+    await desk.invoked(plain, "f")
+    await desk.db.durable_executions.update_one({"eid": "f"}, {"$set": {"v": 99}})
+    for call in (plain.give_up("f"), plain.cancel("f")):
+        with pytest.raises(CorruptHistory, match="schema version 99"):
+            await call
+    assert [one.status for one in await both.executions.list()] == ["suspended"] * 2
