@@ -20,6 +20,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from durable_adk.engine.exits import kept_inside
+
 if TYPE_CHECKING:
     from durable_adk.adk.stage import Stage
 
@@ -134,6 +136,8 @@ def bound(scope: Scope) -> Iterator[None]:
     try:
         with scope.stage.sleepers.running(scope):
             yield
+    except SystemExit as error:
+        raise kept_inside(error) from error
     finally:
         _scope.reset(token)
 
@@ -148,6 +152,8 @@ async def within(scope: Scope, items: AsyncGenerator[T, None]) -> AsyncGenerator
                 item = await anext(items)
             except StopAsyncIteration:
                 return
+            except SystemExit as error:
+                raise kept_inside(error) from error
             finally:
                 scope.stage.sleepers.left(scope)
                 _scope.reset(token)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.exits import Exited
 from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.doubt import Doubt
@@ -54,6 +55,8 @@ def original(error: BaseException) -> BaseException:
 
     A failure is handed on as its record tells it, raised from the one that was recorded.
     """
+    if isinstance(error, Exited):
+        return error.exit
     cause = error.__cause__
     while cause is not None and (
         isinstance(error, RecordedFailure)

@@ -1,8 +1,34 @@
-"""What leaves a run and is no ``Exception``, as the failure of an attempt."""
+"""What leaves a run and is no ``Exception``, as the failure of an attempt.
+
+``sys.exit()`` in a body would end the process, and the next one that claims the execution, for
+ever. So it fails the attempt instead, unless a signal handler raised it: then the process is meant
+to end, and the body it hit has nothing to do with it.
+"""
 
 from __future__ import annotations
 
+import signal
+from types import CodeType
+
 from durable_adk.model import failure
+
+
+class Exited(BaseException):
+    """User code raised ``SystemExit``. A loop ends at that one as soon as it leaves a task, whoever
+    would handle it.
+
+    Attributes:
+        exit: What it raised.
+    """
+
+    def __init__(self, raised: SystemExit) -> None:
+        super().__init__(*raised.args)
+        self.exit = raised
+
+
+def kept_inside(error: SystemExit) -> BaseException:
+    """What to raise in its place; itself where a signal handler of this process raised it."""
+    return error if _is_of_a_handler(error) else Exited(error)
 
 
 def as_failure(error: BaseException) -> BaseException:
@@ -10,6 +36,29 @@ def as_failure(error: BaseException) -> BaseException:
     ``Exception`` (a panic), and an attempt that ended with none would be tried for ever."""
     if isinstance(error, Exception | KeyboardInterrupt | SystemExit):
         return error
-    made = failure.decode_failure(failure.encode_failure(error))
-    made.__cause__ = error
+    told = error.exit if isinstance(error, Exited) else error
+    made = failure.decode_failure(failure.encode_failure(told))
+    made.__cause__ = told
     return made
+
+
+def _is_of_a_handler(error: SystemExit) -> bool:
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code that runs first when a handler is called; None if it is not in Python."""
+    handler = getattr(handler, "func", handler)  # a partial
+    handler = getattr(handler, "__func__", handler)  # a method
+    called = (vars(one).get("__call__") for one in type(handler).__mro__)
+    for one in (handler, *called):
+        code = getattr(one, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
