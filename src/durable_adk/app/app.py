@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from durable_adk import config as configuration
-from durable_adk.app import checks, show
+from durable_adk.app import checks, late, show
 from durable_adk.app.lifecycle import Lifecycle
 from durable_adk.app.operating import Operating
 from durable_adk.app.outcome import ExecutionRecord, Outcome, StreamEvent
@@ -111,13 +111,23 @@ class App(Operating):
         """Let attempts run for ``shutdown.grace``, give the rest back, close an own client.
 
         The agents' toolsets are closed as ADK's runner closes them, each once, unless another App
-        of this process has one open; what a toolset raises is logged.
+        of this process has one open; what a toolset raises is logged. So are the plugins, by
+        ADK's plugin manager, after all else.
+
+        Raises:
+            RuntimeError: plugins failed to close. All else is closed.
         """
+        runner, lifecycle = self._runner, self._lifecycle
+        has_run = lifecycle.has_run or (runner is not None and runner.has_run)
         try:
-            if self._runner is not None:
-                await self._runner.close()
+            if runner is not None:
+                await runner.close(keeps_plugins=True)
         finally:
-            await self._lifecycle.close()
+            try:
+                await lifecycle.close()
+            finally:
+                if has_run:
+                    await late.plugins_closed(lifecycle.plugins())
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -6,7 +6,7 @@ or a driver, is named here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,19 @@ def make_adapter(root: object, **parts: Any) -> Adapter:
     return adapter
 
 
-def toolsets_opened(user: object, root: object) -> None:
-    """An App runs this root from now on."""
-    import_module("durable_adk.adk.open_toolsets").opened(user, root)
+def toolsets_opened(user: object, root: object, plugins: Sequence[Any]) -> None:
+    """An App runs this root with these plugins from now on."""
+    import_module("durable_adk.adk.open_toolsets").opened(user, root, plugins)
 
 
 async def toolsets_closed(user: object) -> None:
     """An App is done with its root: the toolsets are closed, but for those of other open Apps."""
     await import_module("durable_adk.adk.open_toolsets").closed(user)
+
+
+async def plugins_closed(plugins: Sequence[Any]) -> None:
+    """An App is closed: its plugins are, but for those of other open Apps."""
+    await import_module("durable_adk.adk.open_toolsets").plugins_closed(plugins)
 
 
 def artifacts_of_app(service: Any, opened: Callable[[], Awaitable[Any]], tenant: Tenant) -> Any:

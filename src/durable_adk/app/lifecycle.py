@@ -132,6 +132,11 @@ class Lifecycle:
     def is_open(self) -> bool:
         return self._opened is not None
 
+    @property
+    def has_run(self) -> bool:
+        """Whether its root was opened, and it was not closed since."""
+        return self._has_toolsets
+
     def check_enabled(self) -> None:
         """Refuse to run anything unless durability is switched on.
 
@@ -216,6 +221,12 @@ class Lifecycle:
                     await late.toolsets_closed(self)
         self._lock = asyncio.Lock()  # a lock belongs to the loop that it was waited for on
 
+    def plugins(self) -> list[Any]:
+        """Those of the root, if it is an ADK ``App``, and those that were given."""
+        apps = (self.root.agent, self.root.adk_app)
+        of_root = [one for app in apps for one in getattr(app, "plugins", None) or ()]
+        return [*of_root, *self.parts.get("plugins", ())]
+
     def _check_loop(self) -> None:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             raise ConfigError(
@@ -258,7 +269,7 @@ class Lifecycle:
             await _shut(engine, store)
             raise
         if root is not None:
-            late.toolsets_opened(self, root)
+            late.toolsets_opened(self, root, self.plugins())
             self._has_toolsets = True
         return Opened(engine, store, program, failures, has_root=root is not None)
 

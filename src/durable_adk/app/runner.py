@@ -115,6 +115,11 @@ class DurableRunner(RunnerBase):
             runner._take_root()
         return runner
 
+    @property
+    def has_run(self) -> bool:
+        """Whether it was opened and is not closed."""
+        return self._lifecycle.has_run
+
     def _take_root(self) -> None:
         self.take_root(
             self._lifecycle.root.agent,
@@ -242,10 +247,14 @@ class DurableRunner(RunnerBase):
             run_config=run_config,
         )
 
-    async def close(self) -> None:
-        """Close plugins as ADK does, then the connection and, once nothing runs, the toolsets."""
+    async def close(self, *, keeps_plugins: bool = False) -> None:
+        """Close plugins as ADK does, then the connection and, once nothing runs, the toolsets.
+
+        ``keeps_plugins``: leave them to the caller, an App whose runner this is.
+        """
         try:
             if self._has_root:
+                self.plugin_manager.set_skip_closing_plugins(keeps_plugins)
                 await super().close()
         finally:
             await self._lifecycle.close()
