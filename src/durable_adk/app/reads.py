@@ -99,7 +99,9 @@ class Executions:
             user_id: Only this user's.
             session_id: Only those of this session.
             status: Only those that stand so.
-            version: Only those with an attempt under this ``version`` of ``agent.yaml``.
+            version: Only those with an attempt under this ``version`` of ``agent.yaml``. No index
+                knows: all executions that the other arguments leave are looked at, newest first,
+                until the page is full.
             kind: Only those with an open wait of this kind, as for ``waits.list``.
             limit: At most so many, 1 to 1000.
             cursor: Where to go on: ``Page.cursor`` of the page before.
@@ -230,7 +232,8 @@ class Waits:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Wait]:
-        """Open waits, oldest first; those of one frontier in its order.
+        """Open waits, oldest first; those of one frontier in its order. A page never has waits of
+        an execution from before and after it was answered.
 
         Args:
             user_id: Only this user's.

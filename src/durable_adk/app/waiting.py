@@ -58,12 +58,16 @@ async def page_of_waits(store: Store, selection: Selection, cursor: str | None) 
     """The next ``selection.limit`` open waits, oldest first."""
     place = _Place() if cursor is None else _Place.parse(cursor)
     waits: list[Wait] = []
+    met: set[str] = set()
     while True:
         executions, following = await store.list_waiting(replace(selection, cursor=place.page))
         for execution in executions:
             since = execution.waiting_since or 0
             if (since, execution.key) < (place.since, place.key):
                 continue
+            if execution.key in met:  # it was answered meanwhile, and waits again
+                waits = [one for one in waits if one.execution_id != execution.execution_id]
+            met.add(execution.key)
             skip = place.shown if (since, execution.key) == (place.since, place.key) else 0
             for index, wait in _open(execution, selection.kind):
                 if index < skip:

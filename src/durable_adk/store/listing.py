@@ -10,7 +10,7 @@ from durable_adk.store.core import EXECUTIONS, Part, Session
 from durable_adk.store.documents import execution_envelopes, execution_from
 from durable_adk.store.indexes import CREATED, STATUS, TURNS
 from durable_adk.store.outlines import shown
-from durable_adk.store.pages import page, place_in
+from durable_adk.store.pages import each_once, page, place_in
 from durable_adk.store.retention_filters import NOT_GONE
 
 
@@ -47,13 +47,15 @@ class Listing(Part):
 
     async def list_waiting(self, selection: Selection) -> tuple[tuple[Execution, ...], str | None]:
         """Suspended executions with open waits, oldest first; one that cannot be read without its
-        frontier."""
+        frontier. One that is answered and waits again while the index is scanned may be met at both
+        places: a page has it once, and is followed by what comes after all that was met."""
         found = place_in(filters.waiting(selection), "waiting_since", selection, descending=False)
         sort = [("waiting_since", 1), ("_id", 1)]
         items = await self._executions(
             "open waits", found, sort, selection.limit + 1, outlines=True
         )
-        return page(items, selection, lambda e: (e.waiting_since or 0, e.key))
+        met, following = page(items, selection, lambda e: (e.waiting_since or 0, e.key))
+        return each_once(met, lambda e: e.key), following
 
     async def list_due(
         self, tenant: Tenant, *, version: str | None, limit: int

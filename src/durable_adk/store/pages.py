@@ -41,3 +41,9 @@ def page(
     shown = items[: selection.limit]
     value, key = place(shown[-1])
     return shown, f"{value}.{key}"
+
+
+def each_once(items: tuple[T, ...], key: Callable[[T], str]) -> tuple[T, ...]:
+    """The items without what a scan met again, further on in the order: as it was met last."""
+    last = {key(item): place for place, item in enumerate(items)}
+    return tuple(item for place, item in enumerate(items) if last[key(item)] == place)
