@@ -80,6 +80,21 @@ def test_a_repeat_needs_a_reason(trouble: Any, is_right: bool) -> None:
     assert checks.repeated(again) == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "trouble", "is_right"),
+    [
+        ("s1.t0.desk0.0", [(9.0, 12.0, "pause", 3)], True),
+        ("s1.t0.desk0.0", [(9.0, 12.0, "kill", 3)], False),  # the dead record nothing
+        ("s1.t0.desk0.0", [(9.0, 22.0, "pause", 3)], False),  # it still slept
+        ("s1.t1.desk0.0", [(9.0, 12.0, "pause", 3)], False),  # the owner of another turn
+    ],
+)
+def test_an_earlier_owner_that_wakes_up_is_a_reason(key: str, trouble: Any, is_right: bool) -> None:
+    earlier = row(8, 3, key, "rerun")
+    again = [earlier, row(10, 1, "s1.t0.desk5.0", "rerun"), row(20, 2, "s1.t0.desk5.0", "rerun")]
+    assert (checks.unexplained(again, trouble) == []) == is_right
+
+
 def test_a_repeat_under_another_idempotency_key_is_wrong() -> None:
     again = [*ROWS, row(20, 2, "s1.t0.desk0.0", "rerun", "b")]
     assert found(rows=again, trouble=KILLED).unexplained
