@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
@@ -114,8 +115,25 @@ class Bench:
         return store
 
     @contextlib.asynccontextmanager
-    async def scans_that_give_way(self) -> AsyncIterator[None]:
-        """The server lets writers in after each document of a scan, not only when it is slow."""
+    async def moving(self, key: str, **values: Sequence[Any]) -> AsyncIterator[None]:
+        """A field of an execution goes from value to value, again and again, while the server lets
+        writers in after each document of a scan, not only when it is slow."""
+        ((field, through),) = values.items()
+        executions, is_over = self.collection("executions"), False
+
+        async def move() -> None:
+            while not is_over:
+                for value in through:
+                    await executions.update_one({"_id": key}, {"$set": {field: value}})
+                    await asyncio.sleep(0)
+
+        async with self._scans_that_give_way(), asyncio.TaskGroup() as tasks:
+            tasks.create_task(move())
+            yield
+            is_over = True
+
+    @contextlib.asynccontextmanager
+    async def _scans_that_give_way(self) -> AsyncIterator[None]:
         if not self.is_real:
             yield
             return

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 
@@ -230,16 +229,7 @@ async def test_a_list_leaves_out_nothing_that_changes_its_status_meanwhile(bench
     moving = await bench.begin("e2", "s")
     for number in range(40):
         await bench.begin(f"of others {number}", f"s{number}")
-    executions, is_over = bench.collection("executions"), False
-
-    async def move() -> None:
-        while not is_over:
-            for status in ("suspended", "running"):
-                await executions.update_one({"_id": moving.key}, {"$set": {"status": status}})
-                await asyncio.sleep(0)
-
-    async with bench.scans_that_give_way(), asyncio.TaskGroup() as tasks:
-        tasks.create_task(move())
+    async with bench.moving(moving.key, status=("suspended", "running")):
         for wanted in ({"user_id": "u", "session_id": "s"}, {"session_id": "s"}):
             for _ in range(300):
                 selection = Selection(bench.tenant, limit=1, **wanted)
@@ -247,7 +237,6 @@ async def test_a_list_leaves_out_nothing_that_changes_its_status_meanwhile(bench
                 if newest.execution_id != "e2":
                     break
             assert newest.execution_id == "e2", wanted
-        is_over = True
 
 
 async def test_nothing_of_another_tenant_is_listed(bench: Bench) -> None:
@@ -453,24 +442,15 @@ async def test_a_pass_that_reencrypts_leaves_out_nothing_that_changes_its_status
     bench: Bench,
 ) -> None:
     """Else the old key goes, and with it what was passed by. Most of the database is others'."""
-    executions, is_over = bench.collection("executions"), False
+    executions = bench.collection("executions")
     others = [secrets.token_hex(16) for _ in range(400)]
     await executions.insert_many({"_id": k, "ns": "others", "sk": k, "turn": 1} for k in others)
     all_of_it = {(await bench.begin(f"e{n}", f"s{n}")).key for n in range(40)}
     moving = await bench.begin("moving", "moving")
-
-    async def move() -> None:
-        while not is_over:
-            for status in ("suspended", "running"):
-                await executions.update_one({"_id": moving.key}, {"$set": {"status": status}})
-                await asyncio.sleep(0)
-
-    async with bench.scans_that_give_way(), asyncio.TaskGroup() as tasks:
-        tasks.create_task(move())
+    async with bench.moving(moving.key, status=("suspended", "running")):
         for _ in range(60 if bench.is_real else 1):
             pages = bench.store._pages("executions", filters.of_tenant(bench.tenant), "")
             if (found := {doc["_id"] async for doc in pages}) != all_of_it | {moving.key}:
                 break
-        is_over = True
     await executions.delete_many({"_id": {"$in": others}})
     assert found == all_of_it | {moving.key}

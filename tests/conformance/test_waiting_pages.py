@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -26,23 +25,13 @@ async def test_what_waits_again_meanwhile_is_on_a_page_once(bench: Bench) -> Non
     found = await _waiting(bench, 20)
     first, last = found[0], found[-1]
     assert first.waiting_since and last.waiting_since
-    executions, is_over = bench.collection("executions"), False
-
-    async def move() -> None:
-        while not is_over:
-            for since in (last.waiting_since + 1, first.waiting_since):
-                update = {"$set": {"waiting_since": since}}
-                await executions.update_one({"_id": first.key}, update)
-                await asyncio.sleep(0)
-
-    async with bench.scans_that_give_way(), asyncio.TaskGroup() as tasks:
-        tasks.create_task(move())
+    places = (last.waiting_since + 1, first.waiting_since)
+    async with bench.moving(first.key, waiting_since=places):
         for _ in range(100 if bench.is_real else 1):
             items, _ = await bench.store.list_waiting(Selection(bench.tenant))
             ids = [item.execution_id for item in items]
             if len(set(ids)) < len(ids):
                 break
-        is_over = True
     assert len(set(ids)) == len(ids)
 
 
