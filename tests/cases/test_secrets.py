@@ -41,7 +41,8 @@ PIN = {"pin": "0007", "cents": 5}
 def raw_server() -> Iterator[tuple[str, Path]]:
     """A mongod whose files can be read: its URI and their folder."""
     name = f"{run_name()}.raw"
-    started = run_script("mongo.sh", "start", "--name", name, "--uncompressed")
+    on_disk = {"DURABLE_MONGO_MEMORY": ""}  # where the search looks
+    started = run_script("mongo.sh", "start", "--name", name, "--uncompressed", **on_disk)
     assert started.returncode == 0, started.stderr
     yield started.stdout.strip(), ROOT / ".durable" / "mongo" / name
     run_script("mongo.sh", "stop", "--name", name)
