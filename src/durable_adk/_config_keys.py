@@ -182,6 +182,8 @@ def _keys(value: object) -> dict[str, bytes]:
     """Keys by id, in order. No message shows one."""
     if not isinstance(value, Mapping):
         raise Refused(f"expected key ids with a key each, got {named(value)}")
+    if not value:
+        raise Refused("holds no key, so nothing would be encrypted: give one, or leave it out")
     keys: dict[str, bytes] = {}
     for name, text in value.items():
         if not isinstance(name, str) or not _KEY_ID.fullmatch(name):

@@ -431,6 +431,7 @@ async def test_a_cancelled_execution_is_ended_and_its_waits_are_closed(place: Pl
         out = await app.invoke(user_id="u", session_id="s", message="pay")
         record = await app.cancel(out.execution_id, "changed my mind")
         assert record.status == "cancelled"
+        assert record.error is not None and record.error.type == "Cancelled"  # as of one that runs
         assert (await app.waits.list()).items == ()
         with pytest.raises(WaitClosed):
             await app.resume(out.execution_id, yes(*out.waits))
@@ -443,6 +444,7 @@ async def test_what_is_given_up_has_failed_with_the_reason(make_app: MakeApp) ->
     record = await app.give_up(out.execution_id, "nobody answers")
     assert record.status == "failed"
     assert record.error is not None
+    assert record.error.type == "GivenUp"
     assert "nobody answers" in record.error.message
 
 

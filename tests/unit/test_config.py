@@ -160,7 +160,7 @@ WRONG: dict[str, list[Any]] = {
     "session.max_turns": [0, "all"],
     "payload.compress_above": [-1, "none", None, "16MB"],
     "payload.max": [0, "2000MB", "no", None],
-    "encryption.keys": [None, "k1", [], {"": "x"}, {"a b": "x"}, {"k": "x"}, {"k": 1}],
+    "encryption.keys": [None, {}, "k1", [], {"": "x"}, {"a b": "x"}, {"k": "x"}, {"k": 1}],
     "encryption.read_plain": ["no", 0],
     "redact": ["card", [1], {"card": True}, [""]],
     "payload.spill_above": [0, "1GB", "x", 1.5, True, "16MB"],

@@ -54,7 +54,7 @@ async def step(
 
 def _check_name(name: object) -> None:
     if not (isinstance(name, str) and name):
-        raise ConfigError("step(name)", f"expected text, got {name!r}")
+        raise ConfigError("step(name)", f"expected text, got {name!r}", "Name what is recorded.")
 
 
 async def _record(
@@ -132,7 +132,11 @@ def _derived(scope: Scope, what: str) -> str:
 
 def current_activity_id() -> str | None:
     """The id of the recorded call around this point: stable across attempts, usable as an
-    idempotency key. None outside a recorded body."""
+    idempotency key. None outside a recorded body.
+
+    It begins with the execution id and is unique within one App and namespace. Where several of
+    them use one backend and may give an execution the same id, put a prefix of yours before it.
+    """
     scope = current()
     return scope.enclosing_activity() if scope is not None else None
 

@@ -225,7 +225,9 @@ class RunnerBase(Runner):
         Raises:
             ConfigError: always.
         """
-        raise ConfigError("runner.run_live", "not yet: live runs are not recorded", "run_async().")
+        raise ConfigError(
+            "runner.run_live", "not yet: live runs are not recorded", "Use run_async()."
+        )
 
 
 def root_argument(root: object) -> dict[str, Any]:

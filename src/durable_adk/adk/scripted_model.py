@@ -39,7 +39,8 @@ class ScriptedModel(BaseLlm):
 
     Attributes:
         script: Replies in order; the last one repeats. A reply is a response, several of them
-            (a stream), or an exception to raise. A function gets the request and k instead.
+            (a stream), or an exception to raise. A function in the place of a reply, or of the
+            whole script, gets the request and k, and returns a reply.
         on_call: Called with k at each call: a place for a ledger.
         delay: Seconds that a call takes.
     """
@@ -63,10 +64,10 @@ class ScriptedModel(BaseLlm):
             self.on_call(turn)
         if self.delay:
             await asyncio.sleep(self.delay)
-        if callable(self.script):
-            reply: Reply = self.script(llm_request, turn)
-        else:
-            reply = self.script[min(turn, len(self.script) - 1)]
+        found = self.script
+        if not callable(found):
+            found = found[min(turn, len(found) - 1)]
+        reply: Reply = found(llm_request, turn) if callable(found) else found
         if isinstance(reply, Exception):
             raise reply
         for response in [reply] if isinstance(reply, LlmResponse) else reply:

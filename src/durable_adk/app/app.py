@@ -295,6 +295,7 @@ class App(Operating):
             InvalidAnswer: an answer is missing, unknown or does not fit; nothing was stored.
             AnswerConflict: a wait is answered with something else; nothing was stored.
             WaitClosed: the execution ended without these answers.
+            SessionBusy: the execution is ``stuck``: see ``retry`` and ``cancel``.
             ConfigError, Unavailable, WriteUnknown: as for ``invoke``.
         """
         return await self._resume(None, execution_id, answers, by=by, timeout=timeout)

@@ -58,7 +58,11 @@ def _checked_turns(turns: object) -> int | None:
         return None
     if isinstance(turns, int) and not isinstance(turns, bool) and turns >= 1:
         return turns
-    raise ConfigError("turns", f"expected a whole number from 1, got {turns!r}")
+    raise ConfigError(
+        "turns",
+        f"expected a whole number from 1, got {turns!r}",
+        "Say how many of the newest turns stay.",
+    )
 
 
 def _checked_age(age: object) -> int | None:

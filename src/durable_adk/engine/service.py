@@ -361,4 +361,4 @@ def _at_least_one(what: str, number: object) -> int:
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number
     # MongoDB takes a limit of 0 for none at all.
-    raise ConfigError(what, f"expected a whole number from 1, got {number!r}")
+    raise ConfigError(what, f"expected a whole number from 1, got {number!r}", "Give 1 or more.")

@@ -38,6 +38,10 @@ async def renew_in(
     )
 
 
+# The error of what a person ended, by name, as where it ran then.
+_ENDED_BY = {Status.CANCELLED: "Cancelled", Status.FAILED: "GivenUp"}
+
+
 class KeeperLink:
     """Renews leases over a connection of its own; each renewal is bounded by one timeout."""
 
@@ -86,7 +90,8 @@ class Leases(Part):
         self, key: ExecutionKey, *, closing: Status, reason: str, nonce: Nonce, ttl_ms: int
     ) -> Execution | None:
         """Take what nobody runs, in order to end it as ``closing``."""
-        error = {"type": closing.value, "message": printable(reason), "position": "", "remedy": ""}
+        name = _ENDED_BY[closing]
+        error = {"type": name, "message": printable(reason), "position": "", "remedy": ""}
         extra = {"closing": closing.value, "error": error, "waiting": False}
         found = filters.unowned(key, self._core.clock.now())
         return await self._taken(key, found, nonce=nonce, ttl_ms=ttl_ms, extra=extra)
