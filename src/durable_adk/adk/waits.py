@@ -262,4 +262,7 @@ def _response(wait: WaitRequest, value: Any) -> dict[str, Any]:
         return {"confirmed": value["confirmed"], "payload": value.get("payload")}
     if wait.call_name == WaitKind.INPUT.value:
         return answers_that_look_like_json.as_response(value)
+    if wait.kind is WaitKind.CREDENTIAL and isinstance(value, str):
+        # ADK reads a text for a node only, and drops it for a tool, which then never gets the key.
+        return {"authType": "apiKey", "apiKey": value}
     return value if isinstance(value, dict) else {"result": value}

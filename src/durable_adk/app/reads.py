@@ -233,7 +233,8 @@ class Waits:
         cursor: str | None = None,
     ) -> Page[Wait]:
         """Open waits, oldest first; those of one frontier in its order. A page never has waits of
-        an execution from before and after it was answered.
+        an execution from before and after it was answered. Those under an encryption key that is
+        not configured here are left out: ``executions.list`` names such executions.
 
         Args:
             user_id: Only this user's.

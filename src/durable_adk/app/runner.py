@@ -67,6 +67,7 @@ class DurableRunner(RunnerBase):
         clock: Clock | None = None,
         faults: Faults | None = None,
     ) -> None:
+        """See the class: where it says something else than ADK's ``Runner``, that holds here."""
         mongodb, settings = _place(session_service, mongodb, database, config)
         root = Root()
         services = {

@@ -41,12 +41,8 @@ _CONFIRMATION: dict[str, object] = {
 _CREDENTIAL_KEYS = frozenset(
     {"exchangedAuthCredential", "exchanged_auth_credential", "authType", "auth_type"}
 )
-_CREDENTIAL: dict[str, object] = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        *({"type": "object", "required": [key]} for key in sorted(_CREDENTIAL_KEYS)),
-    ]
-}
+_CREDENTIALS = [{"type": "object", "required": [key]} for key in sorted(_CREDENTIAL_KEYS)]
+_KEYS_TOO = [{"type": "string", "minLength": 1}, *_CREDENTIALS]
 _LITERAL_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data: a ``$ref`` in them is no reference."""
 _NAMED_SCHEMAS = frozenset(
@@ -66,7 +62,7 @@ def problem_with(wait: WaitRequest, value: object) -> str | None:
         case WaitKind.INPUT:
             problem = "null is no answer" if value is None else None
         case WaitKind.CREDENTIAL:
-            problem = _credential_problem(value)
+            problem = _credential_problem(wait, value)
         case WaitKind.IN_DOUBT:
             problem = problem_with_settlement(value) or problem_with_result(
                 wait.author, _response_schema(wait), value
@@ -88,16 +84,25 @@ def _confirmation_problem(value: object) -> str | None:
     return f"{expected}; unknown: {', '.join(extra)}" if extra else None
 
 
-def _credential_problem(value: object) -> str | None:
-    """Never with the value in it. ADK reads an API key also from a text."""
-    if isinstance(value, str) and value:
+def _credential_problem(wait: WaitRequest, value: object) -> str | None:
+    """Never with the value in it. A text is an API key, where one is asked for."""
+    if isinstance(value, str) and value and _asks_for_key(wait):
         return None
     if isinstance(value, dict) and _CREDENTIAL_KEYS & value.keys():
         return None
     return (
         "expected ADK's AuthConfig with its exchangedAuthCredential, an AuthCredential with its"
-        " authType, or an API key as text"
+        " authType, or, where an API key is asked for, that as text"
     )
+
+
+def _asks_for_key(wait: WaitRequest) -> bool:
+    content = decode(wait.content)
+    asked = content.get("payload") if isinstance(content, Mapping) else None
+    if not isinstance(asked, Mapping):
+        return False
+    scheme, given = asked.get("authScheme") or {}, asked.get("rawAuthCredential") or {}
+    return scheme.get("type") == "apiKey" or given.get("authType") == "apiKey"
 
 
 def problem_with_result(name: str, schema: Any, settlement: Any) -> str | None:
@@ -354,7 +359,7 @@ def resume_schema(execution: Execution) -> dict[str, object]:
 
 def _value_schema(wait: WaitRequest, key: str) -> object:
     if wait.kind is WaitKind.CREDENTIAL:
-        return dict(_CREDENTIAL)
+        return {"anyOf": list(_KEYS_TOO if _asks_for_key(wait) else _CREDENTIALS)}
     base = _CONFIRMATION if wait.kind is WaitKind.CONFIRMATION else _NOT_NULL
     given = _response_schema(wait)
     if given is None or given is True:
