@@ -103,8 +103,9 @@ def test_raise_for_status_raises_what_did_not_end_well(status: str) -> None:
     failed = outcome(status, error=ErrorInfo(type="ValueError", message="no", remedy="Do it."))
     with pytest.raises(ExecutionFailed, match=rf"'e': is {status}: ValueError: no\. Do it\."):
         failed.raise_for_status()
-    with pytest.raises(ExecutionFailed, match=f"is {status}"):
+    with pytest.raises(ExecutionFailed, match=f"is {status}") as bare:
         outcome(status).raise_for_status()
+    assert bare.value.remedy, "also where nobody said one"
 
 
 @pytest.mark.parametrize("status", ["completed", "suspended", "queued"])

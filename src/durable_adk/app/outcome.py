@@ -116,7 +116,9 @@ class Outcome:
             return self
         error = self.error
         why = f": {error.type}: {error.message}" if error else ""
-        remedy = "" if error is None else (error.remedy or "")
+        is_stuck = self.status == "stuck"
+        then = "retry() it, or end it with cancel()." if is_stuck else "Send the session a message."
+        remedy = (error.remedy if error else None) or then
         raise ExecutionFailed(f"execution {self.execution_id!r}", f"is {self.status}{why}", remedy)
 
     def to_dict(self) -> dict[str, Any]:
