@@ -133,7 +133,7 @@ _WAYS_ON = {
     "queued": (
         "Run a worker or recover(), make the call that began it again with execution_id={0!r} (of a"
         " runner: invocation_id), or send the session its next message; retry() makes it due at"
-        " once."
+        " once. If an attempt failed, executions.get({0!r}).error says why; cancel() ends it."
     ),
     "suspended": (
         "Answer its waits with resume() or answer(), or with function responses of a runner; or"

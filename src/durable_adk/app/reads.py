@@ -213,7 +213,11 @@ class Waits:
         try:
             execution = await opened.engine.get(execution_id)
         except NotFound:
-            raise NotFound(f"wait {text!r}", "there is no such wait") from None
+            raise NotFound(
+                f"wait {text!r}",
+                "there is no such wait",
+                "List the open ones with app.waits.list().",
+            ) from None
         for request in answers.open_waits(execution):
             if execution.status is Status.SUSPENDED and answers.wait_id(execution, request) == text:
                 return show.wait_of(execution, request)

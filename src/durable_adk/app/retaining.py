@@ -61,7 +61,7 @@ def _checked_turns(turns: object) -> int | None:
     raise ConfigError(
         "turns",
         f"expected a whole number from 1, got {turns!r}",
-        "Say how many of the newest turns stay.",
+        "Say how many turns stay; sessions.delete() removes all.",
     )
 
 

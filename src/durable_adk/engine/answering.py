@@ -97,7 +97,11 @@ class Answering:
         try:
             await self._compare(execution, {wait: answer})
         except InvalidAnswer:
-            raise NotFound(f"wait {wait!r}", "there is no such wait") from None
+            raise NotFound(
+                f"wait {wait!r}",
+                "there is no such wait, or it is a timer that is over",
+                "List the open ones with app.waits.list().",
+            ) from None
         is_here = place_of(execution, wait) is not None
         left = len(open_wait_ids(execution)) if is_here else 0
         is_runnable = is_here and left == 0 and execution.status is Status.SUSPENDED

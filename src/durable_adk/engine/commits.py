@@ -274,7 +274,8 @@ class Settlement:
     ) -> Execution:
         execution = self._past.execution
         _log.warning(
-            "attempt %d ended with %s",
+            "execution %s: attempt %d ended with %s",
+            execution.execution_id,
             execution.attempt,
             type(error).__name__,
             extra={"execution_id": execution.execution_id},
