@@ -15,6 +15,7 @@ from google.genai import types
 from durable_adk import (
     AnswerConflict,
     App,
+    ConfigError,
     InputConflict,
     InvalidAnswer,
     SessionBusy,
@@ -510,3 +511,15 @@ async def test_closing_releases_what_runs_and_another_app_goes_on(place: Place) 
     async with at(place, agents.talker()) as app:
         (out,) = await app.recover()
     assert (out.execution_id, out.response) == ("e", "hello")
+
+
+async def test_a_worker_that_runs_is_not_run_again() -> None:
+    async with App("desk", root_agent=agents.talker(), config=ON, mongodb=memory_client()) as app:
+        worker = app.worker()
+        running = asyncio.create_task(worker.run())
+        await asyncio.sleep(0)
+        with pytest.raises(ConfigError, match="runs already"):
+            await worker.run()
+        worker.stop()  # reaches the one that runs
+        await running
+        await worker.run()  # stopped: it returns at once

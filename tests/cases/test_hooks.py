@@ -16,6 +16,8 @@ from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
@@ -600,3 +602,42 @@ async def test_a_hook_that_waits_holds_nothing_up_but_its_own_call(make_app, led
     out = await app.invoke(user_id="u", message="go")
     made = [a for a in await app.executions.activities(out.execution_id) if a.kind == "tool"]
     assert sorted(a.operation_path for a in made) == ["agent#1/:m1.0", "agent#1/:m1.1"]
+
+
+@pytest.mark.parametrize("mode", ["restore", "walk"])
+async def test_hooks_that_run_again_leave_the_state_that_was_committed(
+    make_app, ledger: Ledger, mode: str
+) -> None:
+    """They ran in the order in which calls came back; over records that is another one."""
+    held_back = asyncio.Event()
+
+    async def later() -> None:
+        """Ask somebody."""
+        await held_back.wait()
+
+    def pay() -> dict[str, bool]:
+        """Pay."""
+        return {"paid": True}
+
+    def count(tool: Any, tool_context: Any, **_: Any) -> None:
+        tool_context.state["count"] = tool_context.state.get("count", 0) + 1
+        if tool.name == "pay":
+            held_back.set()
+
+    def root() -> LlmAgent:
+        asking = [FunctionTool(pay, require_confirmation=True), LongRunningFunctionTool(later)]
+        script = calls(("later", {}), ("pay", {})), says("done")
+        return agent(ledger, "root", *script, tools=asking, after_tool_callback=count)
+
+    def answered(out: Any) -> dict[str, Any]:
+        return {
+            w.id: {"confirmed": True} if w.tool_call.name == "pay" else "yes" for w in out.waits
+        }
+
+    first = await make_app(root(), mode=mode).invoke(user_id="u", session_id="s", message="go")
+    app = make_app(root(), mode=mode)
+    out = await app.resume(first.execution_id, answered(first))
+    deltas = [event.actions.state_delta.get("count") for event in out.events]
+    assert [delta for delta in deltas if delta is not None] == [1, 2]
+    session = await app.sessions.get(user_id="u", session_id="s")
+    assert (out.status, session.state["count"]) == ("completed", 2)

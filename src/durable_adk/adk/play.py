@@ -69,6 +69,7 @@ class AdkPlay:
     def check(self, step: StepDocument) -> None:
         left = codec.decode(step.finished)
         topology.check(self._root, left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
+        self._sessions.go_on_from(stored.decode_step(self._stage.attempt.execution, step))
 
     def check_asks(self, asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
         waits.check_shown(asked, recorded)

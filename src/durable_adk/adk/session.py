@@ -6,6 +6,7 @@ database. What was appended since the step began is what the step will commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from google.adk.events import Event
@@ -33,12 +34,14 @@ class AttemptSessions(BaseSessionService):
         self.shared_writes: dict[str, Any] = {}
         self._last_time = session.events[-1].timestamp if session.events else 0.0
         self._kept = session.model_copy(update={"events": [], "state": dict(session.state)})
+        self._began = dict(session.state)
 
     def open_step(self) -> None:
         """Each run of ADK begins with what events have put into the state, and nothing else: what
         code changed in ``session.state`` past them is gone then, as with any session service."""
+        self._began = dict(self._kept.state)
         self.session.state.clear()
-        self.session.state.update(self._kept.state)
+        self.session.state.update(self._began)
         self.step_events = []
         self.shared_writes = {}
 
@@ -66,6 +69,13 @@ class AttemptSessions(BaseSessionService):
         self.artifacts.note(event.actions.artifact_delta)
         self.session.events.append(event)
         self._last_time = max(self._last_time, event.timestamp)
+
+    def go_on_from(self, committed: Iterable[Event]) -> None:
+        """Take the state that the events of the walked step left when they were committed: hooks
+        that ran again, in another order perhaps, may have made another one."""
+        self._kept.state = dict(self._began)
+        for event in committed:
+            self._update_session_state(self._kept, event)
 
     def events_of_step(self) -> list[Event]:
         """What was appended since the step began."""

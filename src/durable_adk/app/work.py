@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from durable_adk.app.lifecycle import Lifecycle
+from durable_adk.errors import ConfigError
 
 if TYPE_CHECKING:
     from durable_adk.engine.worker import Worker
@@ -17,14 +18,25 @@ class AppWorker:
         self._lifecycle = lifecycle
         self._worker: Worker | None = None
         self._is_stopped = False
+        self._runs = False
 
     async def run(self) -> None:
-        """Look for work until ``stop``. Opens the App if it is not open; does not close it."""
-        opened = await self._lifecycle.opened_to_run()
-        if self._is_stopped:
-            return
-        self._worker = opened.engine.worker()
-        await self._worker.run()
+        """Look for work until ``stop``. Opens the App if it is not open; does not close it.
+
+        Raises:
+            ConfigError: it runs already.
+        """
+        if self._runs:
+            raise ConfigError("worker", "runs already", "Make another one with app.worker().")
+        self._runs = True
+        try:
+            opened = await self._lifecycle.opened_to_run()
+            if self._is_stopped:
+                return
+            self._worker = opened.engine.worker()
+            await self._worker.run()
+        finally:
+            self._runs = False
 
     def stop(self) -> None:
         """Take nothing new; ``run`` returns when what it runs has come to its next stop."""

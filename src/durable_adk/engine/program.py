@@ -56,8 +56,9 @@ class Play(Protocol):
         ...
 
     def check(self, step: StepDocument) -> None:
-        """Refuse a committed step that ran on a program with another topology. For a walk, which
-        does not restore it; ``run_step`` looks by itself at what was restored.
+        """Refuse a committed step that ran on a program with another topology, else go on from the
+        state that it left. For a walk, which does not restore it; ``run_step`` looks by itself at
+        what was restored.
 
         Raises: ReplayMismatch.
         """
