@@ -32,6 +32,7 @@ from durable_adk.model.identity import Tenant, execution_key, new_nonce
 from durable_adk.model.store_results import Write
 from durable_adk.model.wait import Frontier
 from tests.conformance.bench import (
+    COLLECTIONS,
     TTL_MS,
     Bench,
     answer,
@@ -123,6 +124,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.tokens: dict[str, int] = {}
         for execution, session in zip(IDS, SESSIONS, strict=False):
             self._begin(self.bench.new(execution, session), False)
+
+    def teardown(self) -> None:
+        """A database in memory looks at every document: with those of all examples, each one would
+        take longer than the one before."""
+        self.runner.run(self._emptied())
+
+    async def _emptied(self) -> None:
+        for name in COLLECTIONS:
+            await self.bench.collection(name).delete_many({})
 
     @rule(dice=st.randoms(use_true_random=True))
     def moves(self, dice: Random) -> None:
