@@ -21,8 +21,12 @@ class Causes:
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, fresh, as every attempt hands it to the program."""
         error = failure.decode_failure(record.body or "")
-        self._records.append((error, record))
+        self.note(error, record)
         return error
+
+    def note(self, error: BaseException, record: Record) -> None:
+        """Note that an error is of the call that a record is of."""
+        self._records.append((error, record))
 
     def of(self, error: BaseException) -> list[Record]:
         """The records whose failure this error is, was raised from, or was held by."""
@@ -35,6 +39,32 @@ class Causes:
                 if id(_held(noted)) in carried:
                     _carry(noted, carried)
         return [record for noted, record in self._records if id(noted) in carried]
+
+    def position_of(self, error: BaseException) -> str:
+        """Where the call stands that raised an error, the innermost one that raised this very
+        error; of one that no call raised, where what it was raised from came from. Empty: nowhere.
+        """
+        return self._position_of(error, set())
+
+    def _position_of(self, error: BaseException, seen: set[int]) -> str:
+        at = ""
+        one: BaseException | None = error
+        while one is not None and id(one) not in seen:
+            seen.add(id(one))
+            found = self._noted(one)
+            if found is not None:
+                # A recorded failure was raised from what the body raised: that may be another's.
+                at, one = found[1].position, found[0].__cause__
+            elif isinstance(one, BaseExceptionGroup):
+                inside = (self._position_of(member, seen) for member in one.exceptions)
+                return next(filter(None, inside), at)
+            else:
+                one = _held(one) or (None if at else one.__cause__)
+        return at
+
+    def _noted(self, error: BaseException) -> tuple[BaseException, Record] | None:
+        is_it = ((n, r) for n, r in self._records if n is error or _held(n) is error)
+        return next(is_it, None)
 
 
 def _held(error: BaseException) -> BaseException | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from durable_adk.engine import ends, timing
 from durable_adk.engine.attempt import Attempt
+from durable_adk.engine.causes import Causes
 from durable_adk.engine.closing import Closing
 from durable_adk.engine.loading import Past
 from durable_adk.engine.mismatch import with_versions
@@ -56,6 +57,7 @@ class Settlement:
     Attributes:
         newest_stamp: Of the shared state that the open step's start saw; None if this attempt
             did not read it.
+        causes: Errors of what was asked before the program ran: ``reconcile`` callbacks.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Settlement:
         on_error: Callable[[BaseException], None] | None,
     ) -> None:
         self.newest_stamp: str | None = None
+        self.causes = Causes()
         self._past = past
         self._lease = lease
         self._store = store
@@ -239,14 +242,20 @@ class Settlement:
             case ReplayMismatch() | CorruptHistory() | KeyMissing():
                 return await self._give_up(Status.STUCK, error, failures, ran)
             case NotStorable() | OutcomeUnknown() | ConfigError():
-                return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
+                return await self._try_to_end(Status.FAILED, self._stored(error, ran), error, ran)
             case Unavailable() | WriteUnknown():  # says nothing about the program: not counted
                 return await self._give_up(Status.QUEUED, error, failures, ran, _voided(ran, error))
         voided = _voided(ran, error)
         failures = 1 if _has_recorded(ran, voided) else failures + 1
         if failures >= self._settings.max_attempts:
-            return await self._try_to_end(Status.FAILED, ends.stored_error(error), error, ran)
+            return await self._try_to_end(Status.FAILED, self._stored(error, ran), error, ran)
         return await self._give_up(Status.QUEUED, error, failures, ran, voided)
+
+    def _stored(self, error: Exception, ran: Attempt | None) -> StoredError:
+        at = self.causes.position_of(error)
+        if ran is not None:
+            at = at or ran.causes.position_of(error)
+        return ends.stored_error(error, at)
 
     async def _try_to_end(
         self, status: Status, stored: StoredError, cause: Exception, ran: Attempt | None
@@ -284,7 +293,7 @@ class Settlement:
         if ran is not None:
             await ran.settle()
         self._before_commit()
-        stored, backoff = ends.stored_error(error), self._settings.backoff_after(failures)
+        stored, backoff = self._stored(error, ran), self._settings.backoff_after(failures)
         last = FAR if execution.deadline is None else execution.deadline
         await self._store.attempt_failed(
             self._lease,

@@ -42,15 +42,15 @@ def _leaves(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def stored_error(error: BaseException) -> StoredError:
-    """An error as people and programs see it later."""
+def stored_error(error: BaseException, at: str = "") -> StoredError:
+    """An error as people and programs see it later. ``at`` is the position of the call that raised
+    it, where one did; an error that has a position of its own keeps that."""
+    name = type(error).__name__
     if isinstance(error, DurableError):
         reason = f"{error.subject}: {error.reason}" if error.reason else error.subject
-        position = error.position if isinstance(error, ReplayMismatch | OutcomeUnknown) else ""
-        return StoredError(
-            type=type(error).__name__, message=reason, position=position, remedy=error.remedy
-        )
-    return StoredError(type=type(error).__name__, message=_text_of(error))
+        own = error.position if isinstance(error, ReplayMismatch | OutcomeUnknown) else ""
+        return StoredError(type=name, message=reason, position=own or at, remedy=error.remedy)
+    return StoredError(type=name, message=_text_of(error), position=at)
 
 
 def _text_of(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from durable_adk.engine.activities import Recorded
 from durable_adk.engine.answers import problem_with_result, stored_answer
+from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Undecided, decide_all, unknown
 from durable_adk.engine.ending import too_late
 from durable_adk.engine.fault_points import reach_body
@@ -25,7 +26,7 @@ from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
 from durable_adk.engine.reads import moment
 from durable_adk.engine.settled import answer_schema, problem_with_settlement
-from durable_adk.errors import InvalidAnswer
+from durable_adk.errors import InvalidAnswer, NotStorable
 from durable_adk.model import codec
 from durable_adk.model.activity import Record, UnknownOutcome
 from durable_adk.model.doubt import Doubt, Terms, wait_position
@@ -65,6 +66,7 @@ class Deciding:
         is_last: If this attempt fails, so does the execution: a callback that fails does not know.
         redact: Names of arguments whose values a person is not shown.
         payload_max: Bytes of the largest answer of a callback; None for any.
+        causes: Where the errors of callbacks are noted, with the calls that they are about.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Deciding:
         is_last: bool,
         redact: Set[str] = frozenset(),
         payload_max: int | None = None,
+        causes: Causes | None = None,
     ) -> None:
         self._past = past
         self._lease = lease
@@ -95,6 +98,7 @@ class Deciding:
         self._is_last = is_last
         self._redact = redact
         self._payload_max = payload_max
+        self._causes = causes or Causes()
         self._asking: asyncio.Future[Any] | None = None
 
     async def decide(self, recorded: Recorded) -> Recorded | Execution:
@@ -159,8 +163,9 @@ class Deciding:
             await self._reach(doubt, ran=True)
             self._check()
             return doubt if value is None else self._taken(doubt, value)
-        except Exception:  # whatever user code raises
+        except Exception as error:  # whatever user code raises
             self._check()
+            self._causes.note(error, doubt.verdict)
             if not self._is_last:
                 raise
             _log.warning(
@@ -189,7 +194,11 @@ class Deciding:
         """Refuse what is no more storable in another attempt. Raises: NotStorable."""
         if doubt.answer is not None:
             where = f"what reconcile of {doubt.verdict.name} returned"
-            codec.check_size(doubt.answer.value, self._payload_max, where=where)
+            try:
+                codec.check_size(doubt.answer.value, self._payload_max, where=where)
+            except NotStorable as error:
+                self._causes.note(error, doubt.verdict)
+                raise
 
     async def _reach(self, doubt: _Open, *, ran: bool) -> None:
         await reach_body(

@@ -240,6 +240,7 @@ class _Run:
             is_last=self._past.execution.failures + 1 >= self._settings.max_attempts,
             redact=self._settings.redact,
             payload_max=self._settings.payload_max,
+            causes=self.settlement.causes,
         )
 
     def _reconciler(self, intent: Record) -> Callable[[Doubt], Any] | None:
