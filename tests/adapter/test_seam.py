@@ -472,3 +472,15 @@ async def test_an_agent_made_at_run_time_that_needs_what_is_gone_ends_the_attemp
 def assert_ended(out: Any, missing: str) -> None:
     assert (out.status, out.error.type) == ("failed", "ConfigError")
     assert re.search(REFUSAL.format(missing), f"{out.error.message} {out.error.remedy}")
+
+
+async def test_a_call_without_what_the_seam_says_is_needed_is_answered_with_an_error() -> None:
+    def pay(cents: int, tool_context: Any, reason: str, note: str = "") -> str:
+        raise AssertionError("never called")
+
+    tool = FunctionTool(pay)
+    assert _seam.needs(tool) == ["cents", "reason"]
+    context: Any = None
+    answer = await tool.run_async(args={"cents": 1}, tool_context=context)
+    assert "mandatory input parameters are not present" in str(answer)
+    assert "reason" in str(answer)

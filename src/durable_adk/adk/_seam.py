@@ -206,6 +206,11 @@ def asks_first(tool: FunctionTool) -> bool:
     return bool(tool._require_confirmation)
 
 
+def needs(tool: FunctionTool) -> list[str]:
+    """Names of the parameters without which ADK answers a call with an error."""
+    return tool._get_mandatory_args()
+
+
 def takes_context(tool: FunctionTool) -> bool:
     """Whether the function gets the tool's context, with which it can ask."""
     return tool._context_param_name in inspect.signature(tool.func).parameters

@@ -17,6 +17,7 @@ from durable_adk.adk import entries, paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.lineage import Lineage
 from durable_adk.adk.marks import Policies
+from durable_adk.adk.parameters import Fit
 from durable_adk.adk.returned import schema_of
 from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.adk.sleepers import Sleepers
@@ -39,14 +40,11 @@ from durable_adk.model.position import (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an answered confirmation was about: it must be what runs.
-
-    ``fits``: the tool had parameters of these names when it was shown.
-    """
+    """What an answered confirmation was about, as it was shown: it must be what runs."""
 
     digest: str
     text: str
-    fits: bool
+    fit: Fit
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class Stage:
         segments: Segment of a call that the open step asked for, by (agent path, call id).
         call_segments: The same of calls that an earlier step asked for, and that had no response
             when it ended.
-        gated: Tool name, arguments with callbacks applied, and whether they fit its parameters,
+        gated: Tool name, arguments with callbacks applied, and how they fit its parameters,
             of a call that was held back or ran, by (agent path, call id): what a person is shown.
         held_back: Calls of the open step, by (agent path, call id), and tool nodes, by (path,
             nothing), that the confirmation gate held back.
@@ -102,7 +100,7 @@ class Stage:
     open_calls: dict[tuple[str, str], str] = field(default_factory=dict)
     handed_over: dict[str, str] = field(default_factory=dict)
     went_to: dict[str, str] = field(default_factory=dict)
-    gated: dict[tuple[str, str], tuple[str, dict[str, Any], bool]] = field(default_factory=dict)
+    gated: dict[tuple[str, str], tuple[str, dict[str, Any], Fit]] = field(default_factory=dict)
     held_back: set[tuple[str, str]] = field(default_factory=set)
     held: set[tuple[str, str]] = field(default_factory=set)
     shown: dict[tuple[str, str], Shown] = field(default_factory=dict)

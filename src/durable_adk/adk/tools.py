@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import json
 from typing import Any
 
@@ -21,6 +20,7 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, check, expiring, outcomes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
+from durable_adk.adk.parameters import fit_of, misfit, names_of, takes, unlike
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
@@ -90,10 +90,10 @@ def note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext
 
     Returns: whether the arguments fit the tool's parameters.
     """
-    place, fits = (agent_of(call).path, context.function_call_id or ""), _takes(tool, args)
-    call.stage.gated[place] = (tool.name, copy.deepcopy(args), fits)
+    place, fit = (agent_of(call).path, context.function_call_id or ""), fit_of(tool, args)
+    call.stage.gated[place] = (tool.name, copy.deepcopy(args), fit)
     expiring.note(call.stage, *place, tool)
-    return fits
+    return fit.fits
 
 
 UNFIT = "unfit"
@@ -107,28 +107,6 @@ OVER = "over"
 def _over(context: ToolContext, was_over: bool) -> dict[str, bool]:
     is_over = _seam.invocation_of(context).end_invocation
     return {OVER: is_over} if is_over != was_over else {}
-
-
-def _names_of(tool: BaseTool) -> list[str]:
-    """Names of the parameters of a tool's function; none where one cannot see them."""
-    func = getattr(tool, "func", None)
-    try:
-        parameters = inspect.signature(func).parameters if func is not None else {}
-    except (TypeError, ValueError):
-        return []
-    return [name for name in parameters if name != "tool_context"]
-
-
-def _takes(tool: BaseTool, args: dict[str, Any]) -> bool:
-    """Whether the tool's function has parameters of these names, as far as one can see."""
-    func = getattr(tool, "func", None)
-    try:
-        parameters = inspect.signature(func).parameters if func is not None else {}
-    except (TypeError, ValueError):
-        return True
-    if not parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return True
-    return set(args) <= set(parameters)
 
 
 def next_position(call: Scope) -> Position:
@@ -277,31 +255,26 @@ async def _check_shown(
     shown = call.stage.shown.get((agent_of(call).path, context.function_call_id or ""))
     if shown is None or context.tool_confirmation is None:
         return
-    if shown.digest != request or (shown.fits and not _takes(tool, args)):
-        asked = unlike(shown.text, tool.name, args, asked, same=shown.digest == request)
-        await call.stage.attempt.halt(
-            ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked)
-        )
-
-
-def unlike(shown: str, name: str, args: dict[str, Any], asked: str, *, same: bool) -> str:
-    """What is asked, for people, so that it can be told from what was shown.
-
-    ``same``: the arguments are, and the tool has no parameters of these names.
-    """
-    if same:
-        return f"{name} without {', '.join(sorted(args))}"
-    return f"{asked}, which differs in what is not shown" if asked == shown else asked
+    attempt, fit = call.stage.attempt, fit_of(tool, args)
+    if attempt.records.find(position.digest) is not None:  # it ran: nothing is missing
+        fit = fit._replace(lacks=())
+    if shown.digest != request:
+        asked = unlike(shown.text, asked)
+    elif fit.is_worse_than(shown.fit):
+        asked = misfit(tool.name, args, shown.fit, fit)
+    else:
+        return
+    await attempt.halt(ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked))
 
 
 async def _check_taken(
     tool: BaseTool, args: dict[str, Any], call: Scope, position: Position, record: Record
 ) -> None:
     """A recorded result is not handed to a tool that no longer takes what it was called with."""
-    if record.status is not RecordStatus.COMPLETED or _takes(tool, args):
+    if record.status is not RecordStatus.COMPLETED or takes(tool, args):
         return
     if UNFIT not in codec.decode(record.body or ""):
-        recorded, now = ", ".join(sorted(args)), ", ".join(_names_of(tool))
+        recorded, now = ", ".join(sorted(args)), ", ".join(names_of(tool))
         await call.stage.attempt.halt(
             ReplayMismatch(
                 position.text, recorded=f"{tool.name}({recorded})", asked=f"{tool.name}({now})"

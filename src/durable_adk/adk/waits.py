@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from durable_adk.adk._patches import (
     answers_that_look_like_json,
     waits_of_one_id,
 )
+from durable_adk.adk.parameters import Fit, misfit, unlike
 from durable_adk.adk.stage import Shown, Stage
-from durable_adk.adk.tools import describe, unlike
+from durable_adk.adk.tools import describe
 from durable_adk.errors import ReplayMismatch, UnsupportedNode
 from durable_adk.model import codec
 from durable_adk.model.activity import Kind
@@ -128,9 +129,9 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
     if call.name == WaitKind.CONFIRMATION.value:
         about = args.get("originalFunctionCall") or {}
         shows = args.get("toolConfirmation") or {}
-        name, given, fits = stage.gated.get(
+        name, given, fit = stage.gated.get(
             (asked.path, about.get("id", "")),
-            (about.get("name", ""), about.get("args") or {}, False),
+            (about.get("name", ""), about.get("args") or {}, Fit(False)),
         )
         return WaitKind.CONFIRMATION, {
             "message": shows.get("hint") or "",
@@ -142,7 +143,8 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             },
             "response_schema": None,
             "shown": codec.digest(codec.encode([name, given], where="arguments")),
-            "fits": fits,
+            "fits": fit.fits,
+            "lacks": list(fit.lacks or ()),
             **_held(stage, asked.path, about.get("id", "")),
             "segment": _segment(stage, asked.path, about.get("id", "")),
         }
@@ -192,17 +194,21 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
         if then.kind is not WaitKind.CONFIRMATION:
             continue
         shown, shows = codec.decode(then.content), codec.decode(now.content)
-        same = shown["shown"] == shows["shown"]
-        if same and (shows["fits"] or not shown["fits"]):
+        same, fit = shown["shown"] == shows["shown"], _fit(shows)
+        if same and not fit.is_worse_than(_fit(shown)):
             continue
         call, given = shows["tool_call"], shown["tool_call"]
         text = describe(given["name"], given["args"])
-        runs = describe(call["name"], call["args"])
-        raise ReplayMismatch(
-            then.position,
-            recorded=f"shown {text}",
-            asked=unlike(text, call["name"], call["args"], runs, same=same),
-        )
+        if same:
+            asks = misfit(call["name"], call["args"], _fit(shown), fit)
+        else:
+            asks = unlike(text, describe(call["name"], call["args"]))
+        raise ReplayMismatch(then.position, recorded=f"shown {text}", asked=asks)
+
+
+def _fit(content: Mapping[str, Any]) -> Fit:
+    lacks = content.get("lacks")  # None in waits of before it was looked at
+    return Fit(content["fits"], None if lacks is None else tuple(lacks))
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
@@ -240,7 +246,7 @@ def _remember(stage: Stage, wait: WaitRequest) -> None:
     if wait.kind is WaitKind.CONFIRMATION and call:
         text = describe(call["name"], call["args"])
         place = (path, call["id"])
-        stage.shown[place] = Shown(content["shown"], text, content["fits"])
+        stage.shown[place] = Shown(content["shown"], text, _fit(content))
         if content.get("segment"):
             step = Position.parse(wait.position).step
             stage.call_segments[place] = known_later(content["segment"], step)

@@ -70,7 +70,7 @@ class ErrorInfo:
 
     Attributes:
         type: Name of the error's class.
-        position: Text of the position of the recorded call that raised it, or that differs, or None.
+        position: Text of the position of the call that raised it, or that differs, or None.
         remedy: What can be done, or None.
     """
 
