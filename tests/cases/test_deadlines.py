@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.workflow import START, Workflow
+from google.adk.workflow import START, FunctionNode, Workflow
 
 import durable_adk
-from durable_adk import App, ConfigError, WaitClosed
+from durable_adk import App, ConfigError, WaitClosed, durable_tool
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from durable_adk.store.clock import ServerClock
-from tests.support.lives import Ledger
+from durable_adk.testing import FaultPlan
+from tests.support.lives import LEASE_PASSED_MS, Ledger
 
 HOUR_MS = 3_600_000
 GO: dict[str, Any] = {"user_id": "u", "session_id": "s", "message": "go", "execution_id": "x"}
+
+
+class Died(BaseException):
+    """The process ends here."""
 
 
 def desk(ledger: Ledger) -> LlmAgent:
@@ -177,3 +182,89 @@ async def test_a_bad_deadline_is_refused(
         await app.invoke(user_id="u", message="go", deadline=deadline)
     with pytest.raises(ConfigError, match="deadline"):
         await app.submit(user_id="u", message="go", deadline=deadline)
+
+
+MAY_HAVE = "at position 1|agent#1/:m1.0|1|tool|1 was entered and left no result: its effect may"
+
+
+def is_told_of_doubt(out: Any) -> bool:
+    """That nobody knows whether the first tool call happened, and where that call stands."""
+    return (
+        f"charge {MAY_HAVE} have happened" in out.error.message
+        and out.error.position == "1|agent#1/:m1.0|1|tool|1"
+        and out.error.remedy.startswith("Find out whether it happened")
+    )
+
+
+def charger(ledger: Ledger, policy: Any) -> LlmAgent:
+    @durable_tool(on_unknown_outcome=policy)
+    async def charge() -> None:
+        """Charge a card, slowly."""
+        ledger.add("charge")
+        await asyncio.Event().wait()
+
+    script = [calls(("charge", {})), says("done")]
+    return LlmAgent(name="desk", model=ScriptedModel(script=script), tools=[charge])
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel"])
+@pytest.mark.parametrize("policy", ["fail", "ask", "rerun"])
+async def test_a_body_that_must_not_run_twice_and_is_cut_off_is_named(
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock, policy: str, how: str
+) -> None:
+    app = make_app(charger(ledger, policy), config={"lease": {"ttl": "3s"}})
+    running = asyncio.create_task(app.invoke(**GO, deadline=60))
+    while not ledger.rows():
+        await asyncio.sleep(0.01)
+    if how == "deadline":
+        clock.advance(61_000)
+    else:
+        await app.cancel("x", "enough")
+    out = await running
+    said = "its deadline has passed" if how == "deadline" else "enough"
+    assert (out.status, is_overdue(out)) == (
+        ("failed", True) if how == "deadline" else ("cancelled", False)
+    )
+    if policy == "rerun":
+        assert (out.error.message, out.error.position) == (said, None)
+    else:
+        assert out.error.message.startswith(f"{said}; charge at position ")
+        assert is_told_of_doubt(out), out.error
+    assert (await app.executions.get("x")).error == out.error
+    assert ledger.rows() == [("charge",)]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_one_that_a_dead_owner_entered_is_named_too(
+    make_app: Callable[..., App], ledger: Ledger, clock: ServerClock, asked: bool
+) -> None:
+    root = charger(ledger, "ask")
+    dies = FaultPlan().fail("in tool:charge", Died())
+    with pytest.raises(Died):
+        await make_app(root, faults=dies).invoke(**GO, deadline="1h")
+    app = make_app(root)
+    if asked:
+        clock.advance(LEASE_PASSED_MS)
+        assert [out.status for out in await app.recover()] == ["suspended"]
+    clock.advance(HOUR_MS)
+    (out,) = await app.recover()
+    assert is_overdue(out) and is_told_of_doubt(out), out.error
+
+
+async def test_one_that_a_timeout_cut_off_in_the_last_attempt_is_named_too(
+    make_app: Callable[..., App], ledger: Ledger
+) -> None:
+    @durable_tool(on_unknown_outcome="fail")
+    async def charge() -> None:
+        await asyncio.Event().wait()
+
+    async def lead(node_input: Any) -> None:
+        await durable_adk.step("charge", charge)
+
+    node = FunctionNode(func=lead, name="lead", timeout=1.0)
+    root = Workflow(name="w", edges=[(START, node)])
+    out = await make_app(root, config={"retry": {"max_attempts": 1}}).invoke(**GO)
+    assert (out.status, out.error.type) == ("failed", "NodeTimeoutError")
+    at = "1|agent#1/lead#1|1|step|1|charge"
+    assert f"charge at position {at} was entered and left no result" in out.error.message
+    assert out.error.position == at

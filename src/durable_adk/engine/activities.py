@@ -194,6 +194,10 @@ class StepRecords:
             if entry.record.status is RecordStatus.IN_DOUBT
         ]
 
+    def in_doubt(self) -> list[Record]:
+        """Verdicts that nothing has settled, and intents that have none yet."""
+        return [*self.verdicts(), *self.doubts()]
+
     def is_ahead(self, path: str, seq: int) -> bool:
         """Whether something of the log up to ``seq`` is still to be handed out at or below a path:
         by itself, or with the body around it."""

@@ -68,11 +68,13 @@ class Closed:
     Attributes:
         records: Those of the open step.
         abandoned: As of any step.
+        doubts: Of the bodies in it that must not run twice, those that left no outcome.
     """
 
     quiet: Quiet
     records: Sequence[Record]
     abandoned: tuple[str, ...] = ()
+    doubts: Sequence[Record] = ()
 
 
 class Closing:
@@ -114,26 +116,25 @@ class Closing:
             await ran.flush()  # nothing is committed that rests on what is not durable
             if ran.step == past.execution.step and not ran.records.committed:
                 abandoned = ran.abandoned(())
-                closed = self._close_live(note, ran.records.outcomes(), abandoned)
+                closed = self._close_live(note, ran, abandoned)
                 if closed is not None:
                     return closed
         history = await past.history()
         answered = await past.leave_to_close()
         recorded = await past.load(to_close=True)
-        records = recorded.step(past.execution.step).outcomes()
+        there = recorded.step(past.execution.step)
         quiet = await self._replayed(note, recorded, history, answered)
         if quiet is None:
             quiet = await self._from_records(note, recorded, history, answered)
-        return Closed(quiet, records, abandoned)
+        return Closed(quiet, there.outcomes(), abandoned, there.in_doubt())
 
-    def _close_live(
-        self, note: str, records: Sequence[Record], abandoned: tuple[str, ...]
-    ) -> Closed | None:
-        play = self._live()
+    def _close_live(self, note: str, ran: Attempt, abandoned: tuple[str, ...]) -> Closed | None:
+        play, records = self._live(), ran.records.outcomes()
         if play is None:
             return None
         try:
-            return Closed(play.close_turn(note, records), records, abandoned)
+            quiet = play.close_turn(note, records)
+            return Closed(quiet, records, abandoned, ran.records.in_doubt())
         except Exception as error:  # such as a value in its state that cannot be stored
             self._explain(error)
             return None

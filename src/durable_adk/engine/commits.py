@@ -14,6 +14,7 @@ from durable_adk.engine import ends, timing
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.closing import Closing
+from durable_adk.engine.doubts import with_doubts
 from durable_adk.engine.loading import Past
 from durable_adk.engine.mismatch import with_versions
 from durable_adk.engine.ports import Clock, Store
@@ -203,6 +204,7 @@ class Settlement:
             stamp=await self._stamp(closed.quiet),
             is_last=True,
         )
+        error = with_doubts(error, closed.doubts)
         return await self._end(step, status, closed.quiet.result, error)
 
     def before_commit(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from durable_adk.engine.activities import Recorded, StepRecords
@@ -19,7 +19,7 @@ from durable_adk.engine.ports import Clock, Store
 from durable_adk.errors import OutcomeUnknown
 from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.doubt import Doubt
-from durable_adk.model.execution import Execution
+from durable_adk.model.execution import Execution, StoredError
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, is_under
 
@@ -174,4 +174,24 @@ def unknown(record: Record) -> OutcomeUnknown:
         "Find out whether it happened. If it did, say so in the session's next message; if it did"
         " not, send the message again, as a new execution.",
         position=record.position,
+    )
+
+
+LOOK = "Find out whether it happened, and if it did, say so in the session's next message."
+
+
+def with_doubts(error: StoredError, doubts: Iterable[Record]) -> StoredError:
+    """The error that an execution ends with, saying which bodies it leaves in doubt as well: those
+    that must not run twice and that something cut off. Nobody is asked about them any more."""
+    left = sorted((d for d in doubts if d.position != error.position), key=lambda d: d.position)
+    if not left:
+        return error
+    told = ", ".join(f"{d.name or 'a call'} at position {d.position}" for d in left)
+    ran, whose = ("was", "its effect") if len(left) == 1 else ("were", "their effects")
+    return dataclasses.replace(
+        error,
+        message=f"{error.message}; {told} {ran} entered and left no result: {whose} may have"
+        " happened",
+        position=error.position or left[0].position,
+        remedy=f"{LOOK} If it did not: {error.remedy}" if error.remedy else LOOK,
     )
