@@ -200,9 +200,19 @@ def only(*names: str) -> Callable[[Ledger], list[Any]]:
     return lambda ledger: [looking(ledger, name=name) for name in names]
 
 
+def without_pay() -> Build:
+    def build(ledger: Ledger) -> LlmAgent:
+        root = payer(ledger, "root")
+        root.tools = root.tools[:1]
+        return root
+
+    return build
+
+
 REFUSED: dict[str, tuple[Build, Build, str]] = {
     "root agent renamed": (one(), one(name="boss"), "the root root"),
     "tool removed": (one(), one(tools=only()), "call of look"),
+    "asked tool removed": (one(), without_pay(), "an approval of pay"),
     "tool renamed": (one(), one(tools=only("search")), "look"),
     "argument renamed": (
         one(),
@@ -376,6 +386,8 @@ def test_a_node_that_was_renamed_after_a_crash_does_not_run_again(
         async with App("cases", root_agent=code, config=config, **place) as app:
             if dies:
                 await app.invoke(user_id="u", message="go", execution_id="x")
+            if "check" in what:
+                return (await app.executions.replay("x")).error.message
             if "retry" in what:
                 await app.retry("x")
             (out,) = await app.recover()
@@ -385,9 +397,11 @@ def test_a_node_that_was_renamed_after_a_crash_does_not_run_again(
     assert code == -signal.SIGKILL
     ran = ledger.rows()
     clock.advance(LEASE_PASSED_MS)
+    told = asyncio.run(acts(names, "check"))
     status, error, message = asyncio.run(acts(names))
     assert (status, error, ledger.rows()) == ("stuck", "ReplayMismatch", ran)
     assert "asked no such node, and " in message
+    assert message == told, "the check says it in the words of an attempt"
     status, *_ = asyncio.run(acts(("a", "b"), "retry"))
     assert status == "completed"
     effects = [row for row in ledger.rows() if row[0] != "model"]

@@ -63,7 +63,8 @@ async def test_every_status_is_checked_without_a_write_and_without_a_body(
 async def test_the_first_difference_is_told_with_what_was_recorded_and_asked(
     make_app, ledger
 ) -> None:
-    for name, (before, after, _named) in list(REFUSED.items())[::3]:
+    """In the words of the attempt that meets it."""
+    for name, (before, after, _named) in [*list(REFUSED.items())[::3], *_TOLD.items()]:
         namespace = f"n{os.urandom(6).hex()}"
         app = make_app(before(ledger), namespace=namespace)
         out = await app.invoke(user_id="u", message="go", execution_id="x")
@@ -77,6 +78,15 @@ async def test_the_first_difference_is_told_with_what_was_recorded_and_asked(
         assert ledger.rows() == ran, name
         assert (await app.executions.replay("x")).ok, name
         assert (await app.executions.get("x")).status == out.status == "suspended"
+        out = await changed.resume("x", approve(out))
+        assert out.error is not None, name
+        said = f"recorded {report.difference.recorded}, asked {report.difference.asked}"
+        assert out.error.message.endswith(said), name
+        again = await changed.executions.replay("x")
+        assert again.difference == report.difference, name
+
+
+_TOLD = {name: REFUSED[name] for name in ("tool removed", "asked tool removed", "worker renamed")}
 
 
 @pytest.mark.parametrize("redacted", [False, True])

@@ -192,7 +192,7 @@ class _Play:
         self._program = program
         self._attempt = attempt
 
-    def check(self, step: StepDocument) -> None:
+    def check(self, step: StepDocument, asked: Any = ()) -> None:
         pass
 
     def restore(self, step: StepDocument) -> None:

@@ -161,7 +161,7 @@ class _Play:
         waits = await act(values) if act else None
         return _quiet(tuple(waits or ()), step, self._program.shared.get(step))
 
-    def check(self, step: StepDocument) -> None:
+    def check(self, step: StepDocument, asked: Any = ()) -> None:
         pass
 
     def restore(self, step: StepDocument) -> None:

@@ -66,9 +66,10 @@ class AdkPlay:
         self._stage.handed_over = between.get("to", {})
         self._stage.done.update(left)
 
-    def check(self, step: StepDocument) -> None:
+    def check(self, step: StepDocument, asked: Sequence[WaitRequest] = ()) -> None:
         left = codec.decode(step.finished)
         topology.check(self._root, left.get(artifacts.BETWEEN, {}).get(PRINTS, {}))
+        topology.check_asked(self._root, asked)
         self._sessions.go_on_from(stored.decode_step(self._stage.attempt.execution, step))
 
     def check_asks(self, asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
@@ -86,7 +87,7 @@ class AdkPlay:
         # Not when a step is restored: one that no longer fits can still be closed.
         topology.check_finished(self._root, self._stage.done)
         topology.check(self._root, self._prints)
-        topology.check_asked(self._root, answered)
+        topology.check_asked(self._root, [one.wait for one in answered])
         topology.check_asleep(self._root, self._stage.attempt.execution.frontier)
         self._open_step(shared)
         top = self._top_scope(answered)

@@ -22,7 +22,7 @@ from durable_adk.adk import _seam
 from durable_adk.errors import ReplayMismatch
 from durable_adk.model import codec
 from durable_adk.model.position import unescape
-from durable_adk.model.wait import AnsweredWait, Frontier, WaitKind
+from durable_adk.model.wait import Frontier, WaitKind, WaitRequest
 
 Prints = dict[str, dict[str, Any]]
 """``{kind, before, tools, name}`` by the operation path of the first run at a place. ``name`` is
@@ -105,21 +105,21 @@ def check_finished(root: BaseNode, finished: Mapping[str, Any]) -> None:
             )
 
 
-def check_asked(root: BaseNode, answered: Sequence[AnsweredWait]) -> None:
+def check_asked(root: BaseNode, asked: Iterable[WaitRequest]) -> None:
     """Refuse to feed answers to a node, an agent or a tool that the code no longer has.
 
     Raises:
         ReplayMismatch: at the first of them.
     """
-    for one in answered:
-        found = _find(root, one.wait.operation_path)
-        call = codec.decode(one.wait.content)["tool_call"]
-        asker = _asker(found.node, one.wait.author) if found is not None else None
+    for wait in asked:
+        found = _find(root, wait.operation_path)
+        call = codec.decode(wait.content)["tool_call"]
+        asker = _asker(found.node, wait.author) if found is not None else None
         if asker is None or call is None or _may_have_more(asker):
             continue
-        if one.wait.kind is WaitKind.CONFIRMATION and call["name"] not in _tools(asker):
+        if wait.kind is WaitKind.CONFIRMATION and call["name"] not in _tools(asker):
             raise ReplayMismatch(
-                one.wait.position,
+                wait.position,
                 recorded=f"an approval of {call['name']}",
                 asked=f"{asker.name} has no such tool",
             )

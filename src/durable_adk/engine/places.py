@@ -45,10 +45,13 @@ class Places:
             await asyncio.sleep(2 * PATIENCE_S)
             # A loop that was blocked had no chance to move: that is no sign of being done.
             if hand_out.moves == moves and loop.time() - due < PATIENCE_S:
-                asked = f"no such node, and {call.asked or call.name} in its place"
-                await halt(
-                    ReplayMismatch(entry.position.text, recorded=entry.record.name, asked=asked)
-                )
+                await halt(gone(entry, call))
 
     def _has(self, entry: Entry) -> bool:
         return self.has(entry.position.path)
+
+
+def gone(entry: Entry, instead: Call) -> ReplayMismatch:
+    """What is recorded has no place in the code any more, and a body starts ``instead``."""
+    asked = f"no such node, and {instead.asked or instead.name} in its place"
+    return ReplayMismatch(entry.position.text, recorded=entry.record.name, asked=asked)

@@ -55,10 +55,10 @@ class Play(Protocol):
         """Take a committed step as done instead of running it."""
         ...
 
-    def check(self, step: StepDocument) -> None:
-        """Refuse a committed step that ran on a program with another topology, else go on from the
-        state that it left. For a walk, which does not restore it; ``run_step`` looks by itself at
-        what was restored.
+    def check(self, step: StepDocument, asked: Sequence[WaitRequest] = ()) -> None:
+        """Refuse a committed step that ran on a program with another topology, or that ``asked``
+        what this one cannot be told; else go on from the state that it left. For a walk, which does
+        not restore it; ``run_step`` looks by itself at what was restored.
 
         Raises: ReplayMismatch.
         """

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -18,6 +19,7 @@ from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.calls import Call, Dispatched, Replayed
 from durable_adk.engine.closing import ClosingAttempt, NothingNew
 from durable_adk.engine.handout import PATIENCE_S
+from durable_adk.engine.places import gone
 from durable_adk.engine.ports import Clock, NoFaults, Store
 from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.engine.reads import committed_steps
@@ -109,6 +111,7 @@ async def replay(
     difference: ReplayMismatch | None = None
     other: Exception | None = None
     if isinstance(found, ReplayMismatch):
+        found = attempt.in_its_words(found)
         difference = mismatch.with_versions(found, execution, settings)
     else:
         other = found
@@ -145,13 +148,16 @@ class CheckingAttempt(ClosingAttempt):
     Attributes:
         matched: Step and digest of the records that were asked for.
         warnings: As in ``Replay``.
+        look: Compares the program itself with what the step being walked ran on. Raises:
+            ReplayMismatch.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.matched: set[tuple[int, str]] = set()
         self.warnings: list[ReplayMismatch] = []
-        self._not_entered: list[str] = []
+        self._new: list[Call] = []
+        self.look: Callable[[], None] | None = None
 
     def tolerate(self, found: ReplayMismatch) -> None:
         self.warnings.append(found)
@@ -159,18 +165,29 @@ class CheckingAttempt(ClosingAttempt):
     def passed_over(self) -> ReplayMismatch | None:
         """The first record of the step being run that nobody asked for, though somebody could."""
         for entry in self._hand_out.left():
-            if not self._is_inside(entry):
-                return ReplayMismatch(
-                    entry.position.text, recorded=entry.record.name, asked="nothing"
-                )
+            if self._is_inside(entry):
+                continue
+            if self._new and not self.places.has(entry.position.path):
+                return gone(entry, self._new[0])
+            return ReplayMismatch(entry.position.text, recorded=entry.record.name, asked="nothing")
         return None
+
+    def in_its_words(self, found: ReplayMismatch) -> ReplayMismatch:
+        """A difference as an attempt tells it, which compares the program before it runs."""
+        try:
+            if self.look is not None:
+                self.look()
+        except ReplayMismatch as told:
+            is_same = (told.recorded, told.asked) == (found.recorded, found.asked)
+            return found if is_same else told  # the walk knows more exactly where
+        return found
 
     def unchecked(self) -> tuple[str, ...]:
         """What nobody asked for because the body that would was not entered."""
         return tuple(e.position.text for e in self._hand_out.left() if self._is_inside(e))
 
     def _is_inside(self, entry: Entry) -> bool:
-        return any(is_under(entry.position.path, around) for around in self._not_entered)
+        return any(is_under(entry.position.path, call.position.path) for call in self._new)
 
     async def _replay(self, call: Call, entry: Entry) -> Replayed:
         if entry.record.status is RecordStatus.IN_DOUBT:
@@ -189,7 +206,7 @@ class CheckingAttempt(ClosingAttempt):
         if self.records.committed:
             asked = call.asked or call.name
             await self.halt(ReplayMismatch(call.position.text, recorded="nothing", asked=asked))
-        self._not_entered.append(call.position.path)
+        self._new.append(call)
         await self._nothing_new()
 
     def _ran_others(self, position: Position) -> bool:
@@ -313,6 +330,7 @@ async def _walk(attempt: CheckingAttempt, play: Play, past: _Past, store: Store)
         if past.open_step is None:
             return None
         attempt.open_step(past.open_step)
+        attempt.look = None
         return await play.run_step(past.open_step, answered, _shared(attempt))
     finally:
         await play.aclose()
@@ -336,13 +354,14 @@ async def _committed(
         following = await past.waits_of(step, store)
         waits = tuple(one.wait for one in following)
     attempt.open_step(step, [wait.operation_path for wait in waits])
+    attempt.look = functools.partial(play.check, document, waits)
     try:
         quiet = await play.run_step(step, answered, _shared(attempt))
     except Exception:
-        play.check(document)
+        attempt.look()
         raise
     attempt.check_walked()
-    play.check(document)
+    attempt.look()
     mismatch.check_frontier(quiet.waits, waits)
     if not is_end and not following:  # nobody has answered: no call shows what would run
         play.check_asks(quiet.waits, waits)
