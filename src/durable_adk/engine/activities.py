@@ -156,6 +156,10 @@ class StepRecords:
             and entry.record.status is not RecordStatus.IN_DOUBT
         ]
 
+    def unused(self) -> list[Record]:
+        """What earlier attempts recorded and this one came by without asking for it."""
+        return [entry.record for entry in self.to_hand_out() if not entry.asked_at]
+
     def outcomes(self) -> list[Record]:
         """The records that a commit of this step names, in log order: no verdicts, no waits."""
         return [

@@ -16,7 +16,7 @@ from durable_adk.engine.causes import Causes
 from durable_adk.engine.closing import Closing
 from durable_adk.engine.doubts import with_doubts
 from durable_adk.engine.loading import Past
-from durable_adk.engine.mismatch import with_versions
+from durable_adk.engine.mismatch import warn_of, with_versions
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Quiet
 from durable_adk.engine.settings import EngineSettings
@@ -90,6 +90,7 @@ class Settlement:
     async def commit(self, quiet: Quiet, attempt: Attempt) -> Execution:
         """Suspend on the waits that are open; without any, complete."""
         await attempt.flush()
+        warn_of(attempt.records.unused(), self._past.execution)
         step = ends.step_document(
             self._past.execution,
             quiet,

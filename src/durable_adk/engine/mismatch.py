@@ -80,6 +80,20 @@ def warn(found: ReplayMismatch, execution: Execution) -> None:
     )
 
 
+def warn_of(unused: Iterable[Record], execution: Execution) -> None:
+    """Log what the open step had on record and nothing asked for: a fallback that is not needed
+    this time, or a name that was changed after a crash."""
+    for record in unused:
+        _log.warning(
+            "execution %s: %s at position %s is on record and was asked for by nothing that ran;"
+            " if it was renamed, it was done again under its new name",
+            execution.execution_id,
+            record.name or "a call",
+            record.position,
+            extra={"execution_id": execution.execution_id},
+        )
+
+
 def check_frontier(asked: Sequence[WaitRequest], recorded: Iterable[WaitRequest]) -> None:
     """Refuse to feed recorded answers to other questions.
 
