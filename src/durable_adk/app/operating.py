@@ -9,6 +9,7 @@ from durable_adk.app.building import Building
 from durable_adk.app.lifecycle import Lifecycle, Opened
 from durable_adk.app.outcome import AnswerReceipt, ExecutionRecord, Outcome, Pruned
 from durable_adk.app.reads import Executions, Waits, events_of
+from durable_adk.app.recovered import recovered
 from durable_adk.app.sessions import Sessions
 from durable_adk.app.work import AppWorker
 from durable_adk.errors import Unavailable
@@ -110,13 +111,17 @@ class Operating(Building):
         return checked_id("execution_id", execution_id), checks.checked_text("reason", reason)
 
     async def recover(self, limit: int = 100) -> tuple[Outcome, ...]:
-        """Go on once with everything that is due: crashed, submitted, answered, backed off."""
+        """Go on once with everything that is due: crashed, submitted, answered, backed off.
+
+        Returns: where each was left. One whose events cannot be read is among them without events,
+            and its ``error`` says why; not one that was deleted meanwhile.
+        """
         checks.checked_limit(limit)
         opened = await self._lifecycle.opened_to_run()
         executions = await opened.engine.recover(limit)
         # One that somebody else went on with meanwhile is theirs to report.
         own = [one for one in executions if one.status is not Status.RUNNING]
-        return tuple([await self._outcome(opened, execution) for execution in own])
+        return await recovered(opened, own)
 
     async def retain(self) -> Pruned:
         """Look once at every session, and remove what ``retention`` in ``agent.yaml`` says, as
