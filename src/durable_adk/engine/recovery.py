@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 
 from durable_adk.engine.expiring import Expiring
+from durable_adk.engine.passing import passed
 from durable_adk.engine.ports import Store
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.retention import sweep_shared
 from durable_adk.engine.running import Attempts
-from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost, NotFound
+from durable_adk.errors import CorruptHistory, KeyMissing, LeaseLost, NotFound, Unavailable
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import ExecutionKey, Tenant
 
@@ -52,14 +54,11 @@ class Recovery:
     async def apply_scopes(self, limit: int) -> None:
         """Apply committed shared state that its owner did not live to apply. What cannot be read
         stays due: the next turn of its session says why."""
-        for execution in await self._store.list_scopes_due(self._tenant, limit=limit):
-            try:
-                await self._apply(execution)
-            except NotFound:
-                pass  # removed since it was listed, and applied by whoever removed it
-            except (CorruptHistory, KeyMissing) as error:  # it must not stop the others
-                shown = {"execution_id": execution.execution_id}
-                logger.warning("cannot apply shared state: %s", error, extra=shown)
+
+        async def listed(most: int) -> Sequence[Execution]:
+            return await self._store.list_scopes_due(self._tenant, limit=most)
+
+        await self._each_read(listed, self._apply, "cannot apply shared state", limit)
 
     async def apply_expiries(self, limit: int) -> None:
         """Give the expiry answers that executions of other versions are due. It takes no code of
@@ -68,24 +67,51 @@ class Recovery:
         """
         if self._version is None:
             return  # then all are claimed here
-        found = await self._store.list_expired_elsewhere(
-            self._tenant, version=self._version, limit=limit
-        )
-        for execution in found:
+        version = self._version
+
+        async def listed(most: int) -> Sequence[Execution]:
+            return await self._store.list_expired_elsewhere(
+                self._tenant, version=version, limit=most
+            )
+
+        async def apply(execution: Execution) -> bool:
+            return await self._expiring.apply(execution) != execution
+
+        await self._each_read(listed, apply, "cannot apply an expiry", limit)
+
+    async def _each_read(
+        self,
+        listed: Callable[[int], Awaitable[Sequence[Execution]]],
+        apply: Callable[[Execution], Awaitable[bool]],
+        otherwise: str,
+        limit: int,
+    ) -> None:
+        """Apply up to ``limit`` one by one; what cannot be read must not stop the others."""
+
+        async def applied(execution: Execution) -> bool:
             try:
-                await self._expiring.apply(execution)
-            except (CorruptHistory, KeyMissing) as error:  # it must not stop the others
+                return await apply(execution)
+            except NotFound:  # removed since it was listed, and applied by whoever removed it
+                return False
+            except (CorruptHistory, KeyMissing) as error:
                 shown = {"execution_id": execution.execution_id}
-                logger.warning("cannot apply an expiry: %s", error, extra=shown)
+                logger.warning("%s: %s", otherwise, error, extra=shown)
+                return False
+
+        async def settled(found: Sequence[Execution]) -> list[bool]:
+            return [await applied(execution) for execution in found]
+
+        await passed(listed, settled, limit=limit)
 
     async def sweep_shared(self) -> None:
         """Remove what overwritten shared state has left."""
         await sweep_shared(self._store, self._tenant)
 
-    async def _apply(self, execution: Execution) -> None:
+    async def _apply(self, execution: Execution) -> bool:
         steps = await committed_steps(self._store, execution)
         if steps:
             await self._store.apply_scopes(execution, steps[-1])
+        return bool(steps)
 
     async def once(self, limit: int) -> tuple[Execution, ...]:
         """Go on with everything that is due, ``AT_ONCE`` at a time, each to its next stop.
@@ -97,19 +123,34 @@ class Recovery:
         await self.apply_expiries(limit)
         await self.sweep_shared()
         slots = asyncio.Semaphore(AT_ONCE)
+        left: list[Execution] = []
 
-        async def go_on(key: ExecutionKey) -> Execution | None:
+        async def go_on(key: ExecutionKey) -> tuple[Execution | None, bool]:
             async with slots:
-                return await self.go_on(key)
+                return await self._go_on(key)
 
-        outcomes = await asyncio.gather(*map(go_on, await self.due(limit)))
-        return tuple(execution for execution in outcomes if execution is not None)
+        async def settled(found: Sequence[ExecutionKey]) -> list[bool]:
+            outcomes = await asyncio.gather(*map(go_on, found))
+            left.extend(execution for execution, _ in outcomes if execution is not None)
+            return [is_read for _, is_read in outcomes]
 
-    async def go_on(self, key: ExecutionKey) -> Execution | None:
-        """Claim one execution and bring it to its next stop; None if that did not happen."""
         try:
-            return await self._attempts.outcome(self._attempts.claim(key))
+            await passed(self.due, settled, limit=limit)
+        except Unavailable:
+            if not left:
+                raise
+        return tuple(left)
+
+    async def _go_on(self, key: ExecutionKey) -> tuple[Execution | None, bool]:
+        """Claim one execution and bring it to its next stop.
+
+        Returns: it, or None if that did not happen; and False if it cannot be read, and stays due.
+        """
+        try:
+            return await self._attempts.outcome(self._attempts.claim(key)), True
         except LeaseLost:
-            return None
+            return None, True
+        except (CorruptHistory, KeyMissing):
+            return None, False
         except Exception:  # one broken attempt, logged where it broke, does not stop the others
-            return None
+            return None, True
