@@ -27,6 +27,7 @@ from durable_adk.adk._patches import (
     interrupts_below_tools,
     two_runs_at_one_place,
 )
+from durable_adk.adk.one_id import AskedHere
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
@@ -94,6 +95,7 @@ async def _durable(
     if tool is not None:
         expiring.note(stage, path, "", tool)
     runs = _orchestrate if _seam.is_orchestrator(node) else _leaf
+    asked = AskedHere(stage)
     stage.sleepers.enter(scope)  # to its end: ADK takes its time between two of its events
     try:
         async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
@@ -102,6 +104,7 @@ async def _durable(
                     if call.id:
                         key = (event.branch or invocation.branch, call.id)
                         stage.asked_by.setdefault(key, (scope.path, scope.entry))
+                        asked.note(key, call, event)
                 yield event
     finally:
         stage.active.discard(place)

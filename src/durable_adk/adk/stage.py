@@ -60,6 +60,7 @@ class Stage:
         done: What finished node runs of earlier steps left, by operation path: never entered again.
         finished: The same of the open step.
         asked_by: Scope path and entry of the latest asker, by branch and ADK call id.
+        asked_two: Where one run of a node asked different things under one id; as ``asked_by``.
         segments: Segment of a call that the open step asked for, by (agent path, call id).
         call_segments: The same of calls that an earlier step asked for, and that had no response
             when it ended.
@@ -95,6 +96,7 @@ class Stage:
     done: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
     asked_by: dict[tuple[str | None, str], tuple[str, int]] = field(default_factory=dict)
+    asked_two: set[tuple[str | None, str]] = field(default_factory=set)
     segments: dict[tuple[str, str], str] = field(default_factory=dict)
     call_segments: dict[tuple[str, str], str] = field(default_factory=dict)
     open_calls: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def _unanswered(stage: Stage, events: Iterable[Event]) -> list[_Asked]:
             key = (event.branch, call.id)
             path, entry = stage.asked_by.get(key) or (_path_of(event), 1)
             known = still_open.get(key)
-            if known is not None and known.path != path:
+            if known is not None and (known.path != path or key in stage.asked_two):
                 raise waits_of_one_id.refusal(event.node_info.path or path, call)
             still_open[key] = _Asked(call, event, path, entry)
     _refuse_one_id(list(still_open.values()))

@@ -10,7 +10,8 @@ from durable_adk.errors import UnsupportedNode
 PATCH = Patch(
     symptom="Two nodes ask at once with one `interrupt_id`: one of them never goes on, though both"
     " are answered.",
-    target="`adk/waits.py` `open_waits`: refused when both have asked",
+    target="`adk/waits.py` `open_waits`: refused when both have asked; so are two questions of one"
+    " node, of which the last would hide the others (`one_id.py`)",
     proof="test_of_two_waits_with_one_id_one_is_never_answered",
     until="ADK tells waits of different branches apart",
 )
