@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import pytest
@@ -109,6 +111,45 @@ async def test_one_of_whose_past_something_is_gone_is_given_up(desk: Desk) -> No
     with pytest.raises(CorruptHistory):
         await app.executions.events("f")
     await app.sessions.delete("u", "s")
+
+
+@pytest.mark.parametrize("turns_before", [0, 1])
+async def test_the_error_of_the_next_message_says_how_to_go_on(
+    desk: Desk, turns_before: int
+) -> None:
+    app = desk.app(**SPILLING)
+    for n in range(turns_before):
+        first = await desk.invoked(app, f"d{n}", session_id="s")
+        await app.resume(f"d{n}", yes(*first.waits))
+    await gone(desk, app, "queued")
+    await app.give_up("e")
+    out = await desk.invoked(app, "f", session_id="s")
+    assert out.status == "stuck" and "'e'" in out.error.message
+    with pytest.raises(CorruptHistory) as caught:
+        await app.sessions.events("u", "s")
+    assert caught.value.remedy == out.error.remedy
+    call = re.search(r"app\.sessions\.fork\(('.*'), ('.*'), before=('.*')\)", out.error.remedy)
+    assert call is not None
+    user_id, session_id, before = (ast.literal_eval(text) for text in call.groups())
+    fork = await app.sessions.fork(user_id, session_id, before=before)
+    out = await app.invoke(user_id=user_id, session_id=fork.session_id, message="go")
+    statuses = [turn.status for turn in await app.sessions.turns("u", fork.session_id)]
+    assert statuses == ["completed" if turns_before else "suspended", *["completed"] * turns_before]
+    with pytest.raises(CorruptHistory):
+        await app.sessions.fork("u", "s", after="e")
+
+
+async def test_one_whose_message_is_gone_is_cut_before_but_not_inside(desk: Desk) -> None:
+    app = desk.app(**SPILLING)
+    out = await desk.invoked(app, "e", session_id="s", message=f"go {LARGE}")
+    (asked,) = [one for one in await app.executions.activities("e") if one.kind == "model"]
+    await desk.take_input_of("e")
+    fork = await app.sessions.fork("u", "s", before="e")
+    assert list(await app.sessions.turns("u", fork.session_id)) == []
+    for cut in (asked.id, out.waits[0].id):
+        for side in ("before", "after"):
+            with pytest.raises(CorruptHistory, match="chunk"):
+                await app.sessions.fork("u", "s", **{side: cut})
 
 
 async def test_its_session_is_never_read_without_its_turn(desk: Desk) -> None:

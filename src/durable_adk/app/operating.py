@@ -96,7 +96,8 @@ class Operating(Building):
             look at ``status``. One that another process runs is asked to end, and is
             ``cancelled`` then. One of which something is gone (``CorruptHistory``) is ended
             without it, also by ``cancel``: its ``error`` names that, and nothing can go on in its
-            session any more, which can be deleted, or forked before that turn.
+            session any more: a message there is stuck, and its error names the ``sessions.fork``
+            (``before=`` that execution) in which one can go on.
 
         Raises:
             NotFound: there is no such execution.

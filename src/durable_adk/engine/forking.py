@@ -181,6 +181,7 @@ class Forking:
         inside = split_activity_id(cut.target)
         if inside is not None:
             execution = await self._own(source, inside[0])
+            await self._store.get_execution(execution.key)  # or it cannot be read whole
             return await self._cut_inside(source, execution, inside[1], cut)
         if not cut.target:
             latest = await self._store.latest_execution(source.key)
@@ -200,8 +201,8 @@ class Forking:
     async def turn(self, source: SessionRecord, name: str) -> Execution | None:
         """A turn of a session by its execution id, or by its invocation id where that is another
         one: of a fork made inside an execution, or of an imported turn. Else whatever execution
-        has this id."""
-        found = await self._store.get_execution(execution_key(self._tenant, name))
+        has this id. Of one whose content is gone its outline: a cut before it needs no more."""
+        found = await self._store.get_outline(execution_key(self._tenant, name))
         if found is not None and found.session_key == source.key:
             return found
         latest = await self._store.latest_execution(source.key)

@@ -156,7 +156,9 @@ class Loading(Part):
         core = self._core
         if execution.last_step is None:
             if execution.status.is_final:
-                raise _without_step(execution.execution_id)
+                raise _without_step(
+                    execution.execution_id, execution.user_id, execution.session_id
+                )
             return ()
         last_step, runs = execution.last_step, _Runs(execution.run, execution.parents)
 
@@ -336,15 +338,16 @@ def _check_turns(
 def _last_of(doc: Doc) -> StepRef:
     last = ref_from(doc.get("last_step"))
     if last is None:
-        raise _without_step(doc["eid"])
+        raise _without_step(doc["eid"], doc["user"], doc["session"])
     return last
 
 
-def _without_step(execution_id: str) -> CorruptHistory:
+def _without_step(execution_id: str, user_id: str, session_id: str) -> CorruptHistory:
     return CorruptHistory(
         f"execution {execution_id!r}",
-        "was ended although something of it was gone, and has no last step",
-        "Fork its session before this turn, or delete it.",
+        "was ended although something of it was gone, and nothing can go on from it",
+        f"Go on without its turn: app.sessions.fork({user_id!r}, {session_id!r},"
+        f" before={execution_id!r}) makes a session of the turns before it. Or delete the session.",
     )
 
 

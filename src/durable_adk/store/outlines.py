@@ -23,9 +23,9 @@ from durable_adk.store.documents import (
 
 _RESTORE = (
     "Restore what is missing and retry() it. Or end it with give_up(): then nothing can go on in"
-    " its session any more."
+    " its session any more, but in a sessions.fork() before this execution."
 )
-_ENDED = "Restore what is missing; or delete its session."
+_ENDED = "Restore what is missing; or go on in a sessions.fork() before this execution."
 
 
 async def shown(core: Core, session: Session, docs: Sequence[Doc]) -> tuple[Execution, ...]:
