@@ -8,6 +8,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from google.adk.agents import SequentialAgent
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
@@ -207,7 +208,8 @@ async def test_ending_and_retrying_what_has_ended_changes_nothing_and_returns_it
     await app.invoke(user_id="u", execution_id="e", message="hi")
     record = await app.executions.get("e")
     for call in (app.cancel, app.give_up, app.retry):
-        assert dataclasses.replace(await call("e"), usage=record.usage) == record
+        shown = await call("e")
+        assert dataclasses.replace(record, usage=None, usage_by_model=None) == shown
 
 
 async def test_usage_is_the_sum_over_the_model_calls(make_app: MakeApp) -> None:
@@ -225,6 +227,31 @@ async def test_usage_is_the_sum_over_the_model_calls(make_app: MakeApp) -> None:
         "thoughts_tokens": 0,
         "tool_prompt_tokens": 0,
     }
+
+
+async def test_usage_of_each_model_is_told_apart(make_app: MakeApp) -> None:
+    def used(prompt: int) -> types.GenerateContentResponseUsageMetadata:
+        return types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=prompt, total_token_count=prompt
+        )
+
+    first = agents.talker(says("one", usage_metadata=used(10)), name="first")
+    small = agents.talker(says("two", usage_metadata=used(3)), name="second")
+    again = agents.talker(says("three", usage_metadata=used(4)), name="third")
+    first.model.model, small.model.model, again.model.model = "large", "small", "small"
+    app = make_app(SequentialAgent(name="all", sub_agents=[first, small, again]))
+    out = await app.invoke(user_id="u", message="hi")
+    record = await app.executions.get(out.execution_id)
+    assert record.usage_by_model is not None
+    assert {
+        name: (one["model_calls"], one["prompt_tokens"])
+        for name, one in record.usage_by_model.items()
+    } == {"large": (1, 10), "small": (2, 7)}
+    for name, value in (record.usage or {}).items():
+        assert sum(one[name] for one in record.usage_by_model.values()) == value
+    assert record.to_dict()["usage_by_model"]["small"]["total_tokens"] == 7
+    (row,) = await app.executions.list()
+    assert row.usage_by_model is None
 
 
 async def test_activities_are_shown_with_their_places(place: Place) -> None:

@@ -36,13 +36,24 @@ def of_reports(reports: Iterable[Any]) -> dict[str, int]:
 
 def of_records(records: Iterable[Record]) -> dict[str, int]:
     """What an execution spent, over all its attempts; a failed call counts without tokens."""
-    calls = (
+    return of_reports(_report(record) for record in _calls(records))
+
+
+def by_model(records: Iterable[Record]) -> dict[str, dict[str, int]]:
+    """The same for each model, by the name that its agent has for it, in the order of names."""
+    calls: dict[str, list[Record]] = {}
+    for record in _calls(records):
+        calls.setdefault(record.name, []).append(record)
+    return {name: of_records(calls[name]) for name in sorted(calls)}
+
+
+def _calls(records: Iterable[Record]) -> Iterable[Record]:
+    return (
         record
         for record in records
         if record.status in (RecordStatus.COMPLETED, RecordStatus.FAILED)
         and Position.parse(record.position).kind is Kind.MODEL
     )
-    return of_reports(_report(record) for record in calls)
 
 
 def _report(record: Record) -> Any:

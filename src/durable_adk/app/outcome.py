@@ -167,6 +167,8 @@ class ExecutionRecord:
             ``model_calls`` and ``prompt_tokens``, ``output_tokens``, ``total_tokens``,
             ``cached_tokens``, ``thoughts_tokens``, ``tool_prompt_tokens``. A call whose process
             died before its record is not in it, and neither is one inside a ``step()``.
+        usage_by_model: The same for each model, by the name that its agent has for it; only from
+            ``executions.get``. Empty for an imported turn: its events do not name it so.
     """
 
     id: str
@@ -178,6 +180,7 @@ class ExecutionRecord:
     attempt: int
     error: ErrorInfo | None = None
     usage: Mapping[str, int] | None = None
+    usage_by_model: Mapping[str, Mapping[str, int]] | None = None
     version: str | None = None
     ran_under: tuple[RanUnder, ...] = ()
     open_waits: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from durable_adk.adk import usage
@@ -26,17 +27,19 @@ async def events_of(opened: Opened, execution: Execution) -> tuple[Any, ...]:
     return opened.program.decode_events(execution, steps)
 
 
-async def usage_of(opened: Opened, execution: Execution) -> dict[str, int]:
-    """What an execution spent itself, over all its attempts: one read of its records.
+async def with_usage(opened: Opened, execution: Execution) -> ExecutionRecord:
+    """An execution with what it spent itself, over all its attempts: one read of its records.
 
     An imported one has no records: what its events report.
     """
     records = await opened.store.load_records(execution.run, from_step=1)
     counted = usage.of_records(records)
-    if counted["model_calls"] or execution.parents or execution.last_step is None:
-        return counted
-    reports = (event.usage_metadata for event in await events_of(opened, execution))
-    return usage.of_reports(report for report in reports if report is not None)
+    if not counted["model_calls"] and not execution.parents and execution.last_step is not None:
+        reports = (event.usage_metadata for event in await events_of(opened, execution))
+        counted = usage.of_reports(report for report in reports if report is not None)
+    return dataclasses.replace(
+        show.record_of(execution), usage=counted, usage_by_model=usage.by_model(records)
+    )
 
 
 class Executions:
@@ -64,7 +67,7 @@ class Executions:
             if session is None or session.awaited is None:
                 raise
             return show.pending_record(session, checked)
-        return show.record_of(execution, usage=await usage_of(opened, execution))
+        return await with_usage(opened, execution)
 
     async def outcome(self, execution_id: str) -> Outcome:
         """How an execution stands, as ``invoke`` would return it. Nothing runs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from durable_adk.app.outcome import (
@@ -60,7 +60,7 @@ def waits_of(execution: Execution) -> tuple[Wait, ...]:
     return tuple(wait_of(execution, request) for request in answers.open_waits(execution))
 
 
-def record_of(execution: Execution, *, usage: Mapping[str, int] | None = None) -> ExecutionRecord:
+def record_of(execution: Execution) -> ExecutionRecord:
     return ExecutionRecord(
         id=execution.execution_id,
         user_id=execution.user_id,
@@ -70,7 +70,6 @@ def record_of(execution: Execution, *, usage: Mapping[str, int] | None = None) -
         step=execution.step,
         attempt=execution.attempt,
         error=error_of(execution.error),
-        usage=usage,
         version=execution.version,
         ran_under=tuple(ran_under(code) for code in execution.codes),
         open_waits=len(waits_of(execution)),
