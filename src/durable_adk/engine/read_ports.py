@@ -55,7 +55,8 @@ class ReadStore(Protocol):
         ...
 
     async def list_scopes_due(self, tenant: Tenant, *, limit: int) -> tuple[Execution, ...]:
-        """Executions whose last committed step has shared state that is not applied."""
+        """Executions whose last committed step has shared state that is not applied, in no order:
+        who cannot apply one asks for more (``passing.py``)."""
         ...
 
     async def next_wake(self, tenant: Tenant) -> int | None:
