@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.adk.workflow import START, Workflow
 
 from durable_adk.engine.service import Engine
-from durable_adk.testing import calls
+from durable_adk.testing import FaultPlan, calls
 from tests.app import agents
-from tests.app.test_unreadable import LARGE, SPILLING, Desk
+from tests.app.agents import yes
+from tests.app.test_unreadable import LARGE, SPILLING, Desk, Died
 from tests.app.test_unreadable import desk as desk
 
 
@@ -74,3 +76,33 @@ async def test_one_that_is_deleted_before_it_is_shown_costs_no_other(
 
     monkeypatch.setattr(Engine, "recover", deleted_then)
     assert [out.execution_id for out in await app.recover()] == ["other"]
+
+
+async def test_a_document_that_is_no_execution_any_more_ends_no_pass(desk: Desk) -> None:
+    def remember(ctx: Any, node_input: Any) -> None:
+        ctx.state["user:name"] = "Ada"
+
+    root = Workflow(name="w", edges=[(START, remember)])
+    dying = desk.app(root=root, faults=FaultPlan().fail("before scopes", Died()))
+    with pytest.raises(Died):
+        await desk.invoked(dying, "e")
+    await desk.db.durable_executions.update_one({"eid": "e"}, {"$unset": {"run": 1}})
+    app = desk.app(root=root)
+    await app.submit(user_id="v", execution_id="other", message="go")
+    (out,) = await app.recover()
+    assert (out.execution_id, out.status) == ("other", "completed")
+
+
+async def test_a_session_of_another_version_is_left_by_a_look_at_all(desk: Desk) -> None:
+    app = desk.app(retention={"turns": 1})
+    for session in ("newer", "own"):
+        first = await desk.invoked(app, f"{session}-1", session_id=session)
+        await app.resume(f"{session}-1", yes(*first.waits))
+        await desk.invoked(app, f"{session}-2", session_id=session)
+    await desk.db.durable_sessions.update_one({"session": "newer"}, {"$set": {"v": 99}})
+    assert (await app.retain()).sessions == 1
+    stored = {doc["session"]: doc async for doc in desk.db.durable_sessions.find()}
+    assert {name: "expiring" in doc for name, doc in stored.items()} == {
+        "newer": False,
+        "own": True,
+    }

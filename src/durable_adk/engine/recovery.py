@@ -86,7 +86,8 @@ class Recovery:
         otherwise: str,
         limit: int,
     ) -> None:
-        """Apply up to ``limit`` one by one; what cannot be read must not stop the others."""
+        """Apply up to ``limit`` one by one; what cannot be read must not stop the others, nor may
+        a document that is not even listed end the pass."""
 
         async def applied(execution: Execution) -> bool:
             try:
@@ -101,7 +102,10 @@ class Recovery:
         async def settled(found: Sequence[Execution]) -> list[bool]:
             return [await applied(execution) for execution in found]
 
-        await passed(listed, settled, limit=limit)
+        try:
+            await passed(listed, settled, limit=limit)
+        except (CorruptHistory, KeyMissing) as error:
+            logger.warning("%s, of nothing that is due: %s", otherwise, error)
 
     async def sweep_shared(self) -> None:
         """Remove what overwritten shared state has left."""

@@ -143,7 +143,7 @@ class Worker:
             try:
                 if not await retention.some_sessions():
                     pause = RETENTION_EVERY_S
-            except (Unavailable, WriteUnknown) as error:
+            except (Unavailable, WriteUnknown, CorruptHistory, KeyMissing) as error:
                 logger.warning("cannot remove old turns: %s", error)
             await self._sleep(pause)
 

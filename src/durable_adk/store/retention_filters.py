@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from durable_adk.model.identity import Tenant
+from durable_adk.store import code_filters
 from durable_adk.store.filters import (
     Filter,
     Pipeline,
@@ -27,7 +28,8 @@ LIGHT = {"state": 0, "artifacts": 0, "base.state": 0, "base.artifacts": 0, "next
 
 
 def sessions_after(tenant: Tenant, after: str) -> Filter:
-    return {**of_tenant(tenant), "_id": {"$gt": text("session key", after)}}
+    later = {"_id": {"$gt": text("session key", after)}}
+    return {**of_tenant(tenant), **code_filters.readable(), **later}
 
 
 def ended_between(session_key: str, after: int, upto: int, now: Any, age_ms: int) -> Filter:

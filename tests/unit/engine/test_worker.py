@@ -257,6 +257,24 @@ async def test_something_due_that_cannot_be_read_keeps_a_worker_from_no_other(
     await working.stop()
 
 
+@pytest.mark.parametrize("look", ["sessions_after", "list_scopes_due", "list_expired_elsewhere"])
+async def test_a_document_that_nobody_can_read_ends_no_worker(here: World, look: str) -> None:
+    store, met = here.new_store(), asyncio.Event()
+
+    async def torn(*_: object, **__: object) -> tuple[()]:
+        met.set()
+        raise CorruptHistory("document d", "cannot be read")
+
+    setattr(store, look, torn)
+    settings = {"retention_turns": 1, "version": "v1"}
+    engine = await here.engine(ScriptedProgram(), store=store, **settings)
+    working = Running(engine.worker())
+    await met.wait()
+    await engine.submit(here.message(execution_id="x"))
+    await has_status(engine, "x", Status.COMPLETED)
+    await working.stop()
+
+
 @pytest.mark.parametrize("look", ["list_due", "list_scopes_due"])
 async def test_a_worker_ends_when_it_cannot_look_any_more(here: World, look: str) -> None:
     store = here.new_store()
