@@ -19,8 +19,7 @@ class AskedHere:
         """The same question again is one; another one would take the place of the first, which
         nobody would see (``waits.open_waits`` refuses it).
 
-        Args:
-            key: As in ``Stage.asked_by``.
+        The key is that of ``Stage.asked_by``.
         """
         if event.partial or call.id not in (event.long_running_tool_ids or ()):
             return

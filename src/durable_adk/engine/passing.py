@@ -24,6 +24,7 @@ async def passed(
     Args:
         listed: Gives up to so many of what is due now.
         settled: Settles these; says of each whether it did, or it stays as it is.
+        limit: How many, at most; what stays does not count.
     """
     stays: set[ExecutionKey] = set()
     left = limit

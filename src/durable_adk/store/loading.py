@@ -156,9 +156,7 @@ class Loading(Part):
         core = self._core
         if execution.last_step is None:
             if execution.status.is_final:
-                raise _without_step(
-                    execution.execution_id, execution.user_id, execution.session_id
-                )
+                raise _without_step(execution.execution_id, execution.user_id, execution.session_id)
             return ()
         last_step, runs = execution.last_step, _Runs(execution.run, execution.parents)
 
