@@ -261,7 +261,7 @@ async def test_one_that_a_timeout_cut_off_in_the_last_attempt_is_named_too(
     async def lead(node_input: Any) -> None:
         await durable_adk.step("charge", charge)
 
-    node = FunctionNode(func=lead, name="lead", timeout=1.0)
+    node = FunctionNode(func=lead, name="lead", timeout=2.0)
     root = Workflow(name="w", edges=[(START, node)])
     out = await make_app(root, config={"retry": {"max_attempts": 1}}).invoke(**GO)
     assert (out.status, out.error.type) == ("failed", "NodeTimeoutError")

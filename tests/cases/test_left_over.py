@@ -27,28 +27,34 @@ class Died(BaseException):
     """The process ends here."""
 
 
-def flow(lead: Callable[..., Any]) -> Workflow:
-    async def ask(ctx: Any, node_input: Any) -> Any:
-        if "q" in ctx.resume_inputs:
-            yield "answered"
-            return
-        yield RequestInput(interrupt_id="q", message="?")
-
-    row = [FunctionNode(func=f, name=f.__name__, rerun_on_resume=True) for f in (lead, ask)]
-    return Workflow(name="flow", edges=[(START, *row)])
+async def ask(ctx: Any, node_input: Any) -> Any:
+    if "q" in ctx.resume_inputs:
+        yield "answered"
+        return
+    yield RequestInput(interrupt_id="q", message="?")
 
 
-def falls_back(ledger: Ledger, look: Callable[[], Awaitable[Any]]) -> Workflow:
+ASK = FunctionNode(func=ask, name="ask", rerun_on_resume=True)
+
+
+def flow(lead: Callable[..., Any], *after: FunctionNode) -> Workflow:
+    leader = FunctionNode(func=lead, name="lead", rerun_on_resume=True)
+    return Workflow(name="flow", edges=[(START, leader, *after)])
+
+
+def falls_back(
+    ledger: Ledger, look: Callable[[], Awaitable[Any]], within: float, *, asks: str
+) -> Workflow:
     async def lead(ctx: Any, node_input: Any) -> str:
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(within):
                 await step("look", look)
         except TimeoutError:
             await step("fall back", ledger.add, "fallback")
         await step("next", ledger.add, "next")
-        return "done"
+        return await ctx.run_node(ASK) if asks == "inside" else "done"
 
-    return flow(lead)
+    return flow(lead, *([] if asks == "inside" else [ASK]))
 
 
 def pays(ledger: Ledger, name: str, kind: str) -> Workflow:
@@ -63,7 +69,7 @@ def pays(ledger: Ledger, name: str, kind: str) -> Workflow:
         await step("next", ledger.add, "next")
         return "done"
 
-    return flow(lead)
+    return flow(lead, ASK)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -78,9 +84,10 @@ async def dies_before_next(make_app: Any, clock: Any, root: Workflow) -> None:
     clock.advance(LEASE_PASSED_MS)
 
 
+@pytest.mark.parametrize("asks", ["after it", "inside"])
 @pytest.mark.parametrize("mode", ["restore", "walk"])
 async def test_a_fallback_that_is_not_needed_this_time_is_no_changed_code(
-    make_app: Any, ledger: Ledger, clock: Any, caplog: pytest.LogCaptureFixture, mode: str
+    make_app: Any, ledger: Ledger, clock: Any, caplog: Any, mode: str, asks: str
 ) -> None:
     async def hangs() -> None:
         await asyncio.Event().wait()
@@ -88,15 +95,20 @@ async def test_a_fallback_that_is_not_needed_this_time_is_no_changed_code(
     async def looks() -> None:
         ledger.add("look")
 
-    await dies_before_next(make_app, clock, falls_back(ledger, hangs))
+    await dies_before_next(make_app, clock, falls_back(ledger, hangs, 0.2, asks=asks))
     with caplog.at_level(logging.WARNING, "durable_adk.engine"):
-        app = make_app(falls_back(ledger, looks), mode=mode)
+        app = make_app(falls_back(ledger, looks, 60, asks=asks), mode=mode)
         (out,) = await app.recover()
     assert out.status == "suspended", out.error
     assert [text for text in told(caplog) if f"{AT}|1|step|1|fall back" in text]
+    report = await app.executions.replay("x")
+    assert report.ok, report
     out = await app.resume("x", approve(out))
-    assert (out.status, out.output) == ("completed", "answered")
+    assert (out.status, out.output) == ("completed", "answered"), out.error
+    assert (await app.executions.replay("x")).ok
     assert ledger.rows() == [("fallback",), ("look",), ("next",)]
+    done = [(a.name, a.status) for a in await app.executions.activities("x") if a.kind == "step"]
+    assert done == [("fall back", "completed"), ("look", "completed"), ("next", "completed")]
 
 
 @pytest.mark.parametrize("kind", ["step", "node"])

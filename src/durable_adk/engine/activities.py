@@ -154,6 +154,7 @@ class StepRecords:
             if not entry.covered
             and entry.position.kind not in _NOT_ASKED_FOR
             and entry.record.status is not RecordStatus.IN_DOUBT
+            and entry.position.text not in self.abandoned
         ]
 
     def unused(self) -> list[Record]:

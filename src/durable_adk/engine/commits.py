@@ -90,12 +90,14 @@ class Settlement:
     async def commit(self, quiet: Quiet, attempt: Attempt) -> Execution:
         """Suspend on the waits that are open; without any, complete."""
         await attempt.flush()
-        warn_of(attempt.records.unused(), self._past.execution)
+        unused = attempt.records.unused()
+        warn_of(unused, self._past.execution)
+        abandoned = attempt.abandoned(wait.operation_path for wait in quiet.waits)
         step = ends.step_document(
             self._past.execution,
             quiet,
             records=attempt.records.outcomes(),
-            abandoned=attempt.abandoned(wait.operation_path for wait in quiet.waits),
+            abandoned=(*abandoned, *(record.position for record in unused)),
             stamp=await self._stamp(quiet),
             is_last=not quiet.waits,
         )

@@ -240,7 +240,8 @@ class StepDocument:
         events: Payload of the list of event envelopes, in order.
         finished: Payload of ``{operation path: what a finished node run left}``.
         records: Slots (``SSSSSS:<digest>.<try>o``) of the records that belong to it.
-        abandoned: Position texts that were entered and have no outcome.
+        abandoned: Position texts that were entered and have no outcome, or whose outcome an
+            earlier attempt left and nothing asked for any more.
         state: Payload of the whole session state after it; on the last step of a turn only.
         artifacts: Payload of ``{file name: newest version}`` of the session's artifacts, likewise;
             None if it has none.
