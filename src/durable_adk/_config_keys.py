@@ -99,10 +99,12 @@ def _count(low: int, high: int = 2**31 - 1) -> Parse:
 
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
-_MAX_MS = 366 * 24 * 3_600_000
+_DAY_MS = _UNITS_MS["d"]
+MOST_DAYS = 36_525
+"""100 years."""
 
 
-def duration_ms(value: object) -> int:
+def duration_ms(value: object, *, most_days: int = 366) -> int:
     """Milliseconds of ``500ms``, ``30s``, ``10m``, ``1h``, ``7d``, or a number of seconds."""
     rule = "expected text with a unit (500ms, 30s, 10m, 1h, 7d) or seconds"
     if isinstance(value, str):
@@ -114,13 +116,9 @@ def duration_ms(value: object) -> int:
         amount = value * 1_000.0
     else:
         raise Refused(f"{rule}, got {named(value)}")
-    if not (math.isfinite(amount) and 0 <= amount <= _MAX_MS):
-        raise Refused(f"{value!r} is not between 0 and 366 days")
+    if not (math.isfinite(amount) and 0 <= amount <= most_days * _DAY_MS):
+        raise Refused(f"{value!r} is not between 0 and {most_days} days")
     return round(amount)
-
-
-_MOST_DAYS = 36_525
-_DAY_MS = 24 * 3_600_000
 
 
 def retention_age(value: object) -> int:
@@ -130,8 +128,8 @@ def retention_age(value: object) -> int:
     if days is None and not isinstance(value, str | int | float):
         raise Refused(f"{rule}, got {named(value)}")
     amount = duration_ms(value) if days is None else int(days[1]) * _DAY_MS
-    if not _UNITS_MS["h"] <= amount <= _MOST_DAYS * _DAY_MS:
-        raise Refused(f"{value!r} is not between 1h and {_MOST_DAYS}d")
+    if not _UNITS_MS["h"] <= amount <= MOST_DAYS * _DAY_MS:
+        raise Refused(f"{value!r} is not between 1h and {MOST_DAYS}d")
     return amount
 
 

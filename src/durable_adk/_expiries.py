@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from durable_adk._config_keys import Refused, duration_ms
+from durable_adk._config_keys import MOST_DAYS, Refused, duration_ms
 from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model.codec import encode, plain
 from durable_adk.model.due import Due, Expiry
@@ -42,7 +42,7 @@ def checked_expiry(what: str, expires_after: object, on_expiry: object) -> Expir
 
 
 def checked_duration(what: str, value: object) -> int:
-    """Milliseconds of seconds, a ``timedelta`` or text with a unit; at least one.
+    """Milliseconds of seconds, a ``timedelta`` or text with a unit; from one to 100 years.
 
     Raises:
         ConfigError: anything else.
@@ -50,7 +50,7 @@ def checked_duration(what: str, value: object) -> int:
     if isinstance(value, dt.timedelta):
         value = value.total_seconds()
     try:
-        milliseconds = duration_ms(value)
+        milliseconds = duration_ms(value, most_days=MOST_DAYS)
     except Refused as rule:
         raise ConfigError(what, str(rule), 'Give seconds, or text such as "24h".') from None
     if milliseconds < 1:

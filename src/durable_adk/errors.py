@@ -87,7 +87,8 @@ class KeyMissing(ConfigError):
         super().__init__(
             "encryption.keys",
             f"has no key {key_id!r}, which stored content is encrypted with",
-            f"Configure {key_id!r} again, after the key that encrypts; nothing is lost.",
+            f"Configure {key_id!r} again (after the key that encrypts, if there is another); nothing"
+            " is lost.",
         )
         self.key_id = key_id
 
@@ -152,7 +153,7 @@ class SessionBusy(DurableError):
     Attributes:
         execution_id: The execution in the way.
         status: Its status.
-        waits: The ids of its open waits, in frontier order.
+        waits: The ids of its open waits, in frontier order, timers included.
     """
 
     def __init__(
@@ -162,13 +163,14 @@ class SessionBusy(DurableError):
         execution_id: str,
         status: str,
         waits: tuple[str, ...] = (),
+        detail: str = "",
         remedy: str = "",
     ) -> None:
         way_on = _WAYS_ON.get(status, "Call again.").format(execution_id)
         open_waits = f"; open waits: {', '.join(waits)}" if waits else ""
         super().__init__(
             f"session {session_id!r}",
-            f"execution {execution_id!r} is {status}{open_waits}",
+            f"execution {execution_id!r} is {status}{detail or open_waits}",
             remedy or way_on,
         )
         self.execution_id = execution_id

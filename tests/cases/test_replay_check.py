@@ -95,11 +95,11 @@ async def test_what_a_person_was_shown_is_compared_before_anybody_answers(
     make_app, change, redacted
 ) -> None:
     def desk(changed: bool) -> LlmAgent:
-        def pay(cents: int) -> str:
+        def pay(cents: int, to: str) -> str:
             """Pay."""
             return "paid"
 
-        def pay_amount(amount: int) -> str:
+        def pay_amount(to: str, amount: int = 5) -> str:
             """Pay."""
             return "paid"
 
@@ -110,14 +110,15 @@ async def test_what_a_person_was_shown_is_compared_before_anybody_answers(
         renamed = changed and change == "renamed parameter"
         return LlmAgent(
             name="desk",
-            model=ScriptedModel(script=[calls(("pay", {"cents": 5})), says("done")]),
+            model=ScriptedModel(script=[calls(("pay", {"cents": 5, "to": "ann"})), says("done")]),
             tools=[FunctionTool(pay_amount if renamed else pay, require_confirmation=True)],
             before_tool_callback=doubled if changed and not renamed else None,
         )
 
-    shows, told = 'pay({"cents": 5})', {"callback": 'pay({"cents": 10})'}
+    shows = 'pay({"cents": 5, "to": "ann"})'
+    told = {"callback": 'pay({"cents": 10, "to": "ann"})'}
     if redacted:
-        shows = 'pay({"cents": "[redacted]"})'
+        shows = 'pay({"cents": "[redacted]", "to": "ann"})'
         told = {"callback": f"{shows}, which differs in what is not shown"}
     settings = {"redact": ["cents"] if redacted else []}
     app = make_app(desk(changed=False), config=settings)

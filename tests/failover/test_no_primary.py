@@ -41,7 +41,7 @@ async def test_with_nobody_to_reach_calls_are_refused_and_later_work(
         async with asyncio.timeout(HANGS_S):
             with pytest.raises(Unavailable, match="no MongoDB server answered at 127") as refused:
                 await say(app, "x", "pay")
-            with pytest.raises(Unavailable, match=r"no outcome after 0\.5 s"):
+            with pytest.raises(Unavailable, match=r"no outcome within"):
                 await say(app, "x", "pay", timeout=0.5)
             with pytest.raises(Unavailable, match="no MongoDB server answered"):
                 await late.open()

@@ -366,6 +366,8 @@ async def test_a_pass_names_some_of_the_executions_that_keep_turns(
 async def test_nothing_goes_that_a_fork_stands_on(place: Place) -> None:
     outcomes = await place.talk("note a 1", "note a 2", "note a 3", "note a 4")
     fork = await place.app.sessions.fork("u", "s", after=outcomes[1].execution_id)
+    assert await place.prune(turns=1) == Pruned(sessions=1, removed=0, expiring=0, forked=3)
+    assert await place.prune(turns=3) == Pruned(sessions=1, removed=0, expiring=0, forked=1)
     assert await place.prune_now(turns=1) == 0
     # The fork keeps what it stands on for as long as it has it; cut there, it lets go of it.
     await place.talk("note b 1", "note b 2", session_id=fork.session_id)

@@ -67,8 +67,9 @@ def unlike(shown: str, asked: str) -> str:
     return f"{asked}, which differs in what is not shown" if asked == shown else asked
 
 
-def misfit(name: str, args: Mapping[str, Any], shown: Fit, now: Fit) -> str:
+def misfit(tool: BaseTool, args: Mapping[str, Any], shown: Fit, now: Fit) -> str:
     """Why a tool cannot run with the arguments that were shown, for people."""
     if shown.fits and not now.fits:
-        return f"{name} without {', '.join(sorted(args))}"
-    return f"{name}, which needs {', '.join(now.new_needs(shown))}"
+        gone = sorted(set(args) - set(names_of(tool)))
+        return f"{tool.name} without {', '.join(gone)}"
+    return f"{tool.name}, which needs {', '.join(now.new_needs(shown))}"

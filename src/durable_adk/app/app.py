@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from durable_adk import config as configuration
 from durable_adk.app import checks, late, show
-from durable_adk.app.lifecycle import Lifecycle
+from durable_adk.app.lifecycle import Lifecycle, Opened
+from durable_adk.app.limits import AGAIN, Limit
 from durable_adk.app.operating import Operating
 from durable_adk.app.outcome import ExecutionRecord, Outcome, StreamEvent
 from durable_adk.app.requests import checked_request
@@ -18,6 +19,7 @@ from durable_adk.app.runner import DurableRunner
 from durable_adk.app.streams import stream
 from durable_adk.engine.ports import Clock, Faults
 from durable_adk.engine.program import Sink
+from durable_adk.model.execution import Execution
 from durable_adk.model.identity import checked_id
 
 
@@ -234,12 +236,19 @@ class App(Operating):
         self, sink: Sink | None, *, timeout: object, deadline: object, **arguments: Any
     ) -> Outcome:
         self._lifecycle.check_enabled()
-        limit = checks.checked_timeout(timeout)
+        limit = Limit(timeout)
         message = checked_request(**arguments, deadline=deadline)
-        opened = await self._lifecycle.opened_to_run()
-        request = await message.request(opened)
-        execution = await opened.engine.invoke(request, timeout=limit, sink=sink)
-        return await self._outcome(opened, execution)
+        opened = await limit.keep(self._lifecycle.opened_to_run(), of="the message")
+        request = await limit.keep(message.request(opened), of="the message")
+        execution = await opened.engine.invoke(request, timeout=limit.left, sink=sink)
+        return await self._shown_within(limit, opened, execution)
+
+    async def _shown_within(self, limit: Limit, opened: Opened, execution: Execution) -> Outcome:
+        return await limit.keep(
+            self._outcome(opened, execution),
+            of=f"execution {execution.execution_id!r}",
+            remedy="executions.outcome() shows how it stands.",
+        )
 
     async def submit(
         self,
@@ -260,7 +269,7 @@ class App(Operating):
         Arguments and errors are those of ``invoke``.
         """
         self._lifecycle.check_enabled()
-        checks.checked_timeout(timeout)
+        limit = Limit(timeout)
         message = checked_request(
             user_id=user_id,
             session_id=session_id,
@@ -270,8 +279,10 @@ class App(Operating):
             run_config=run_config,
             deadline=deadline,
         )
-        opened = await self._lifecycle.opened()
-        return show.record_of(await opened.engine.submit(await message.request(opened)))
+        opened = await limit.keep(self._lifecycle.opened(), of="the message")
+        request = await limit.keep(message.request(opened), of="the message")
+        queued = opened.engine.submit(request)
+        return show.record_of(await limit.keep(queued, of="the message", remedy=AGAIN))
 
     async def resume(
         self,
@@ -330,9 +341,11 @@ class App(Operating):
     ) -> Outcome:
         self._lifecycle.check_enabled()
         checked = checked_id("execution_id", execution_id)
-        limit = checks.checked_timeout(timeout)
+        limit = Limit(timeout)
         given = checks.checked_answers(answers)
         who = checks.checked_by(by)
-        opened = await self._lifecycle.opened_to_run()
-        execution = await opened.engine.resume(checked, given, by=who, timeout=limit, sink=sink)
-        return await self._outcome(opened, execution)
+        of = f"execution {checked!r}"
+        opened = await limit.keep(self._lifecycle.opened_to_run(), of=of)
+        resumed = opened.engine.resume(checked, given, by=who, sink=sink)
+        execution = await limit.keep(resumed, of=of, remedy=AGAIN)
+        return await self._shown_within(limit, opened, execution)

@@ -286,6 +286,7 @@ class Pruned:
         blocked: Of ``expiring``, the turns of sessions with an active execution, one that waits for
             an answer for instance: however old their mark is, they go only after it has ended.
         blocked_by: Ids of those executions, at most 20.
+        forked: Turns that would go, and stay because forks of their session stand on them.
     """
 
     sessions: int
@@ -293,6 +294,7 @@ class Pruned:
     expiring: int
     blocked: int = 0
     blocked_by: tuple[str, ...] = ()
+    forked: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return dict(jsonable(self))

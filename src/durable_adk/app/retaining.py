@@ -78,4 +78,5 @@ def _shown(swept: Swept) -> Pruned:
         expiring=swept.expiring,
         blocked=swept.blocked,
         blocked_by=swept.blocked_by,
+        forked=swept.forked,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from durable_adk.engine.answers import open_wait_ids
+from durable_adk.engine.answers import asked_ids, open_wait_ids, open_waits
+from durable_adk.engine.reads import moment
 from durable_adk.errors import InputConflict, SessionBusy
 from durable_adk.model.activity import Payload
 from durable_adk.model.due import Due
@@ -57,9 +58,21 @@ def is_same(execution: Execution, new: NewExecution, request: Request) -> bool:
 
 def busy(execution: Execution) -> SessionBusy:
     waits = open_wait_ids(execution) if execution.status is Status.SUSPENDED else ()
+    detail = remedy = ""
+    if waits and not asked_ids(execution):  # nobody can answer a timer
+        due = moment(min((w.expires_at for w in open_waits(execution) if w.expires_at), default=0))
+        detail = f": it sleeps until {due and due.isoformat(timespec='seconds')}"
+        remedy = (
+            "A worker or recover() goes on with it then; call again after that, or end it with"
+            " cancel()."
+        )
+    elif execution.status is Status.QUEUED and execution.version is not None:
+        detail = f", of version {execution.version!r}: workers of other versions leave it"
     return SessionBusy(
         execution.session_id,
         execution_id=execution.execution_id,
         status=execution.status.value,
         waits=waits,
+        detail=detail,
+        remedy=remedy,
     )

@@ -67,6 +67,7 @@ class Swept:
         expiring: Turns that are marked: they go an hour after the mark.
         blocked: Of those, the ones that stay as long as an execution of their session is active.
         blocked_by: Ids of such executions, ``NAMED_AT_MOST`` of them.
+        forked: Turns that would go, and stay because forks stand on them.
     """
 
     sessions: int = 0
@@ -74,6 +75,7 @@ class Swept:
     expiring: int = 0
     blocked: int = 0
     blocked_by: tuple[str, ...] = ()
+    forked: int = 0
 
     def __add__(self, other: Swept) -> Swept:
         return Swept(
@@ -82,6 +84,7 @@ class Swept:
             expiring=self.expiring + other.expiring,
             blocked=self.blocked + other.blocked,
             blocked_by=(*self.blocked_by, *other.blocked_by)[:NAMED_AT_MOST],
+            forked=self.forked + other.forked,
         )
 
 
@@ -135,37 +138,36 @@ class Retention:
         if record.is_going or (record.imported is not None and not record.imported.is_whole):
             return Swept(sessions=1, removed=removed)
         latest = await store.latest_execution(key)
-        wanted = await self._wanted(record, latest)
+        wanted, forked = await self._wanted(record, latest)
+        swept = Swept(sessions=1, removed=removed, forked=forked)
         marked = record.retained.expiring
         if marked and marked > wanted:
             await store.unmark_expiring(key, upto=marked)
         elif marked and await self._cut(record, marked):
             cut = await store.get_session(key)
-            removed += 0 if cut is None else await self._remove_below(cut)
-            return Swept(sessions=1, removed=removed)
+            return swept + Swept(removed=0 if cut is None else await self._remove_below(cut))
         elif marked:
-            return _kept(marked - record.floor, latest) + Swept(sessions=1, removed=removed)
+            return _kept(marked - record.floor, latest) + swept
         if wanted > record.floor:
             await store.mark_expiring(key, upto=wanted)
-        return _kept(max(0, wanted - record.floor), latest) + Swept(sessions=1, removed=removed)
+        return _kept(max(0, wanted - record.floor), latest) + swept
 
-    async def _wanted(self, record: SessionRecord, latest: Execution | None) -> int:
-        """The turn up to which the policy, and the forks, let turns go."""
+    async def _wanted(self, record: SessionRecord, latest: Execution | None) -> tuple[int, int]:
+        """The turn up to which the policy, and the forks, let turns go; and how many more would go
+        without the forks."""
         store, policy = self._store, self._policy
         if latest is None:
-            return record.floor  # it had no turn yet, or a fork waits for its first one
+            return record.floor, 0  # it had no turn yet, or a fork waits for its first one
         finished = latest.turn - latest.is_active
-        too_many = finished if policy.turns is None else finished - policy.turns
+        over = record.floor if policy.turns is None else max(record.floor, finished - policy.turns)
+        if policy.age_ms is not None:
+            old = await store.oldest_turns(
+                record, upto=finished, age_ms=policy.age_ms, limit=_MARKED_AT_ONCE
+            )
+            over = max(over, old[-1].turn if old else record.floor)
         limit = await self._limit(record)
-        upto = finished if limit is None else min(finished, limit)
-        if policy.age_ms is None:
-            return max(record.floor, min(too_many, upto))
-        old = await store.oldest_turns(
-            record, upto=upto, age_ms=policy.age_ms, limit=_MARKED_AT_ONCE
-        )
-        old_upto = old[-1].turn if old else record.floor
-        counted = min(too_many, upto) if policy.turns is not None else record.floor
-        return max(record.floor, old_upto, counted)
+        wanted = over if limit is None else max(record.floor, min(over, limit))
+        return wanted, over - wanted
 
     async def _limit(self, record: SessionRecord) -> int | None:
         """Up to which turn its forks do without; None: they need none of its turns."""

@@ -281,7 +281,8 @@ class Attempts:
         for told in self._when_closing:
             told()
         await self._settled(self._side)
-        tasks = {live.task for live in self._live if live.task is not None}
+        # One that was asked to let go, as a worker's is after its own grace, has had its time.
+        tasks = {one.task for one in self._live if one.task is not None and not one.stopping}
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
         await self.release(set(self._live))

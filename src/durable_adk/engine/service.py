@@ -342,7 +342,7 @@ class Engine(Catalog):
                 raise
             raise Unavailable(
                 f"execution {execution_id!r}",
-                f"has no outcome after {timeout} s",
+                "has no outcome within the timeout",
                 "What was begun goes on; the same call again waits for its outcome.",
             ) from None
 

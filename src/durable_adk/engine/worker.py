@@ -57,6 +57,7 @@ class Worker:
         self._running: set[Live] = set()
         self._unread: dict[ExecutionKey, float] = {}
         self._stop = asyncio.Event()
+        self._grace_ends = 0.0
         attempts.when_closing(self.stop)
 
     def stop(self) -> None:
@@ -72,13 +73,12 @@ class Worker:
         A MongoDB that does not answer is waited for, and what cannot be read is left to whoever
         can; every other failure to look ends the worker.
         """
+        looks = [self._poll(), self._sweep(), self._tidy()]
+        if self._retention is not None:
+            looks.append(self._retain(self._retention))
         try:
             async with asyncio.TaskGroup() as side:
-                side.create_task(self._poll())
-                side.create_task(self._sweep())
-                side.create_task(self._tidy())
-                if self._retention is not None:
-                    side.create_task(self._retain(self._retention))
+                side.create_task(self._leave([side.create_task(look) for look in looks]))
             await self._finish()
         except BaseExceptionGroup as group:
             if len(group.exceptions) == 1:
@@ -150,10 +150,19 @@ class Worker:
     def _stopped(self) -> bool:
         return self._stop.is_set() or self._attempts.closing
 
+    async def _leave(self, looks: list[asyncio.Task[None]]) -> None:
+        """Once stopped, wait for no look longer than for what runs: MongoDB may not answer."""
+        await self._stop.wait()
+        self._grace_ends = asyncio.get_running_loop().time() + self._settings.grace_s
+        _, pending = await asyncio.wait(looks, timeout=self._settings.grace_s)
+        for look in pending:
+            look.cancel()
+
     async def _finish(self) -> None:
         tasks = {live.task for live in self._running if live.task is not None}
         if tasks:
-            await asyncio.wait(tasks, timeout=self._settings.grace_s)
+            left = self._grace_ends - asyncio.get_running_loop().time()
+            await asyncio.wait(tasks, timeout=max(0, left))
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, but wake at once when stopped."""

@@ -177,7 +177,7 @@ class Artifacts(Part):
         async def once(session: Session) -> Doc | None:
             return await core.find_one(session, name, filters.by_id(key))
 
-        return await core.read(f"{name} {key}", once)
+        return await core.read(f"a read of {name}", once)
 
     async def _artifact_info(self, doc: Doc) -> ArtifactInfo:
         core = self._core

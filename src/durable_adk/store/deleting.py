@@ -46,7 +46,7 @@ class Deleting(Part):
             )
             return tuple(doc["session"] for doc in docs)
 
-        return await core.read(f"forks of session {key}", once)
+        return await core.read("the forks of a session", once)
 
     async def is_held(self, key: ExecutionKey) -> bool:
         """Whether an execution runs under a lease that has not run out, by the server's clock."""
@@ -56,7 +56,7 @@ class Deleting(Part):
             found = session_filters.held(key, core.clock.now())
             return bool(await core.find(session, EXECUTIONS, found, limit=1, fields={"_id": 1}))
 
-        return await core.read(f"lease of execution {key}", once)
+        return await core.read("the lease of an execution", once)
 
     async def mark_going(self, key: SessionKey) -> Nonce:
         """Mark a session as being deleted. The mark is the caller's until it is taken back."""
@@ -139,7 +139,7 @@ class Deleting(Part):
             )
             return tuple(RunId(doc["run"]) for doc in docs)
 
-        return await core.read(f"executions of session {key}", once)
+        return await core.read("the executions of a session", once)
 
     async def remove_session(self, key: SessionKey, runs: Sequence[RunId]) -> None:
         """Remove a session, its executions and what is recorded of them.

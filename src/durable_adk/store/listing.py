@@ -19,14 +19,14 @@ class Listing(Part):
 
     async def get_execution(self, key: ExecutionKey) -> Execution | None:
         found = await self._executions(
-            f"execution {key}", {**filters.by_id(key), **NOT_GONE}, [], 1
+            "a read of an execution", {**filters.by_id(key), **NOT_GONE}, [], 1
         )
         return found[0] if found else None
 
     async def latest_execution(self, key: SessionKey) -> Execution | None:
         """The session's last turn, active or not."""
         of_session = {**filters.of_session(key), **NOT_GONE}
-        found = await self._executions(f"session {key}", of_session, [("turn", -1)], 1)
+        found = await self._executions("a read of a session", of_session, [("turn", -1)], 1)
         return found[0] if found else None
 
     async def list_executions(

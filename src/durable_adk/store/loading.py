@@ -70,7 +70,7 @@ class Loading(Part):
                     raise
                 return await self._history(session, again, before, max_turns)
 
-        return await core.read(f"history of session {key}", once)
+        return await core.read("the history of a session", once)
 
     async def _history(
         self, session: Session, found: Doc, before: int, max_turns: int | None
@@ -214,7 +214,7 @@ class Loading(Part):
             texts = await core.texts(session, envelopes)
             return tuple(made(doc, texts) for doc in docs)
 
-        return await core.read(f"records of run {run}", once)
+        return await core.read("the records of an execution", once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class Recording(Part):
         async def once(session: Session) -> Record:
             return record_from(holder, await core.texts(session, record_envelopes(holder)))
 
-        return await core.read(f"record {holder['_id']}", once)
+        return await core.read("a read of a record", once)
 
     async def _document(self, run: RunId, record: Record) -> Doc:
         body = record.body

@@ -92,7 +92,7 @@ class Retaining(Part):
             found = retention_filters.turns_upto(key, floor)
             return tuple(_mark_of(doc) for doc in await self._marks(session, found, limit))
 
-        return await self._core.read(f"turns of session {key}", once)
+        return await self._core.read("a read of turns", once)
 
     async def _marks(self, session: Session, found: filters.Filter, limit: int) -> list[Doc]:
         return await self._core.find(

@@ -50,12 +50,12 @@ class Sessions(Part):
         return await self._session_of(doc)
 
     async def get_session(self, key: SessionKey) -> SessionRecord | None:
-        found = await self._sessions(f"session {key}", filters.by_id(key), [], 1)
+        found = await self._sessions("a read of a session", filters.by_id(key), [], 1)
         return found[0] if found else None
 
     async def session_awaiting(self, key: ExecutionKey) -> SessionRecord | None:
         """The fork whose first execution has, or is to have, this key."""
-        found = await self._sessions(f"execution {key}", session_filters.awaiting(key), [], 1)
+        found = await self._sessions("a read of a session", session_filters.awaiting(key), [], 1)
         return found[0] if found else None
 
     async def list_sessions(
@@ -92,7 +92,7 @@ class Sessions(Part):
         async def once(session: Session) -> SessionRecord:
             return session_from(doc, await core.texts(session, session_envelopes(doc)))
 
-        return await core.read(f"session {doc['_id']}", once)
+        return await core.read("a read of a session", once)
 
     async def _put_session(self, session: SessionRecord, nonce: str) -> Doc:
         """The stored document, whoever inserted it."""
@@ -208,7 +208,7 @@ class Sessions(Part):
             )
             return docs[0] if docs else None
 
-        return await core.read(f"session {key}", once)
+        return await core.read("a read of a session", once)
 
     async def _insert_turn(self, new: NewExecution, fields: Doc) -> Doc | None:
         """The execution with this id, whoever inserted it; None if the turn is taken."""

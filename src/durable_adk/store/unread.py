@@ -34,7 +34,7 @@ class Unreadable(Committing):
                     raise
                 return outline
 
-        return await core.read(f"execution {key}", once)
+        return await core.read("a read of an execution", once)
 
     async def end_unread(self, lease: Lease, *, status: Status, error: StoredError) -> None:
         fields = {"error": error_document(error), "scopes_due": False}
