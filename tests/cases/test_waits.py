@@ -508,7 +508,8 @@ async def test_items_that_no_worker_was_free_for_are_not_begun_by_a_replay(
     while out.status == "suspended":
         rounds += 1
         out = await make_app(root(), mode=mode).resume(out.execution_id, approve(out))
-    assert (out.status, out.output, rounds) == ("completed", list(range(6)), 3)
+    assert (out.status, out.output) == ("completed", list(range(6)))
+    assert rounds in (2, 3)  # which item a free worker takes is up to the event loop
     assert sorted(ledger.rows()) == [("item", n) for n in range(6)]
     found = await make_app(root(), mode=mode).executions.replay(out.execution_id)
     assert found.ok, found.difference

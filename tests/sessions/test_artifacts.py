@@ -351,9 +351,14 @@ def test_parallel_saves_may_be_told_of_in_any_order() -> None:
     assert versions.newest == {"a": 3, "b": 0}
 
 
+KEPT: set[str] = set()
+"""Invocations whose note is saved."""
+
+
 async def keep(content: str, tool_context: ToolContext) -> dict[str, Any]:
     """Save the note."""
     number = await tool_context.save_artifact("note.txt", text(content))
+    KEPT.add(tool_context.invocation_id)
     return {"saved": number}
 
 
@@ -373,8 +378,10 @@ async def ask_and_keep(content: str, tool_context: ToolContext) -> dict[str, Any
     return await keep(content, tool_context)
 
 
-async def boom() -> None:
-    """Fail."""
+async def boom(tool_context: ToolContext) -> None:
+    """Fail once the note is saved."""
+    while tool_context.invocation_id not in KEPT:
+        await asyncio.sleep(0)
     raise RuntimeError("boom")
 
 
