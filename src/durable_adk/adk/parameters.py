@@ -19,10 +19,12 @@ class Fit(NamedTuple):
         fits: The tool has parameters of all the names that it is called with.
         lacks: What it needs and is not called with: ADK answers such a call with an error. None:
             that was not looked at when the call was shown.
+        strange: Names that it is called with and has no parameters of; for texts.
     """
 
     fits: bool
     lacks: tuple[str, ...] | None = ()
+    strange: tuple[str, ...] = ()
 
     def is_worse_than(self, shown: Fit) -> bool:
         """Whether a call that ran, or would have, as it was shown does not any more."""
@@ -37,7 +39,9 @@ class Fit(NamedTuple):
 def fit_of(tool: BaseTool, args: Mapping[str, Any]) -> Fit:
     """How a tool, as it is now, takes these arguments."""
     needs = _seam.needs(tool) if isinstance(tool, FunctionTool) else ()
-    return Fit(takes(tool, args), tuple(name for name in needs if name not in args))
+    fits, lacks = takes(tool, args), tuple(name for name in needs if name not in args)
+    strange = () if fits else tuple(sorted(set(args) - set(names_of(tool))))
+    return Fit(fits, lacks, strange)
 
 
 def takes(tool: BaseTool, args: Mapping[str, Any]) -> bool:
@@ -67,9 +71,8 @@ def unlike(shown: str, asked: str) -> str:
     return f"{asked}, which differs in what is not shown" if asked == shown else asked
 
 
-def misfit(tool: BaseTool, args: Mapping[str, Any], shown: Fit, now: Fit) -> str:
+def misfit(name: str, shown: Fit, now: Fit) -> str:
     """Why a tool cannot run with the arguments that were shown, for people."""
     if shown.fits and not now.fits:
-        gone = sorted(set(args) - set(names_of(tool)))
-        return f"{tool.name} without {', '.join(gone)}"
-    return f"{tool.name}, which needs {', '.join(now.new_needs(shown))}"
+        return f"{name} without {', '.join(now.strange)}"
+    return f"{name}, which needs {', '.join(now.new_needs(shown))}"

@@ -261,7 +261,7 @@ async def _check_shown(
     if shown.digest != request:
         asked = unlike(shown.text, asked)
     elif fit.is_worse_than(shown.fit):
-        asked = misfit(tool, args, shown.fit, fit)
+        asked = misfit(tool.name, shown.fit, fit)
     else:
         return
     await attempt.halt(ReplayMismatch(position.text, recorded=f"shown {shown.text}", asked=asked))

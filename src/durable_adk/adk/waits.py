@@ -145,6 +145,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             "shown": codec.digest(codec.encode([name, given], where="arguments")),
             "fits": fit.fits,
             "lacks": list(fit.lacks or ()),
+            **({"strange": list(fit.strange)} if fit.strange else {}),
             **_held(stage, asked.path, about.get("id", "")),
             "segment": _segment(stage, asked.path, about.get("id", "")),
         }
@@ -200,7 +201,7 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
         call, given = shows["tool_call"], shown["tool_call"]
         text = describe(given["name"], given["args"])
         if same:
-            asks = misfit(call["name"], call["args"], _fit(shown), fit)
+            asks = misfit(call["name"], _fit(shown), fit)
         else:
             asks = unlike(text, describe(call["name"], call["args"]))
         raise ReplayMismatch(then.position, recorded=f"shown {text}", asked=asks)
@@ -208,7 +209,8 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
 
 def _fit(content: Mapping[str, Any]) -> Fit:
     lacks = content.get("lacks")  # None in waits of before it was looked at
-    return Fit(content["fits"], None if lacks is None else tuple(lacks))
+    strange = tuple(content.get("strange", ()))
+    return Fit(content["fits"], None if lacks is None else tuple(lacks), strange)
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
