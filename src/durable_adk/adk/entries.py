@@ -25,6 +25,11 @@ def has_later(places: Iterable[tuple[str, int]], path: str, entry: int) -> bool:
     return any(entry < _at(path, found, inner) <= last for found, inner in places)
 
 
+def has(places: Iterable[tuple[str, int]], path: str, entry: int) -> bool:
+    """Whether one of the places, each at or below a path, is in this entry of it."""
+    return any(_at(path, found, inner) == entry for found, inner in places)
+
+
 def around_of(entry: int) -> int:
     """The entry of what is around an entry."""
     return (entry - 1) // APART + 1

@@ -9,14 +9,18 @@ would run.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam, tools
+from durable_adk.adk import _seam, entries, tools
 from durable_adk.adk.scope import Scope, current
+from durable_adk.engine.attempt import Attempt
+from durable_adk.model.position import is_under
 
 
 class _HeldBack:
@@ -72,14 +76,24 @@ def _known(scope: Scope, tool: BaseTool, context: ToolContext) -> bool | None:
 
 
 def _was_entered(call: Scope) -> bool:
-    attempt = call.stage.attempt
-    records, digest = attempt.records, tools.next_position(call).digest
-    return bool(
-        records.find(digest) is not None
-        or records.entered(digest) is not None
-        or attempt.asleep_at(call.path)
-        or records.has_below(call.path)
-    )
+    """Whether a call was let through before. Callbacks come first and leave records at its path and
+    below it as well; they have asked for theirs by now, what its body left is still to come."""
+    attempt, position = call.stage.attempt, tools.next_position(call)
+    records = attempt.records
+    if records.find(position.digest) or records.entered(position.digest):
+        return True
+    if records.committed:
+        return position.text in records.abandoned or attempt.asks_below(position)
+    left = itertools.chain(_asleep(attempt, call.path), records.to_come_below(call.path))
+    return entries.has(left, call.path, position.entry)
+
+
+def _asleep(attempt: Attempt, path: str) -> Iterator[tuple[str, int]]:
+    """Path and entry of what sleeps at a path or below it, and was not come by in this attempt."""
+    for at, _name in attempt.timers():
+        entry = attempt.records.find(at.digest)
+        if is_under(at.path, path) and (entry is None or attempt.records.is_to_come(entry)):
+            yield at.path, at.entry
 
 
 def _left_nothing(scope: Scope, tool: BaseTool, context: ToolContext) -> bool:

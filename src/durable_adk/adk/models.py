@@ -123,7 +123,7 @@ async def _check_tools(scope: Scope, request: LlmRequest) -> None:
         position = Position(scope.stage.step, path, scope.entry, Kind.TOOL, 1)
         entry = attempt.records.find(position.digest)
         record = attempt.records.entered(position.digest) if entry is None else entry.record
-        name = attempt.asleep_at(path) if record is None else record.name
+        name = attempt.asleep_at(path, scope.entry) if record is None else record.name
         if name and name not in request.tools_dict:
             await attempt.halt(
                 ReplayMismatch(

@@ -123,6 +123,17 @@ class StepRecords:
     def has_below(self, path: str) -> bool:
         return any(found != path and is_under(found, path) for found, _entry, _kind in self._places)
 
+    def is_to_come(self, entry: Entry) -> bool:
+        """Whether somebody will ask for a record of an earlier attempt, and nobody has yet."""
+        return not entry.asked_at and not entry.covered
+
+    def to_come_below(self, path: str) -> Iterator[tuple[str, int]]:
+        """Path and entry of what is still to be asked for below a path."""
+        for entry in self._by_digest.values():
+            found = entry.position
+            if found.path != path and is_under(found.path, path) and self.is_to_come(entry):
+                yield found.path, found.entry
+
     def was_held_back(self, path: str, around: str, asked: Sequence[str]) -> bool:
         """Whether a committed step recorded and abandoned nothing at a path or below it, and
         something near it asks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from durable_adk.engine.program import Quiet
@@ -54,6 +54,7 @@ class Sleeping:
     """The part of an ``Attempt`` that ``sleep()`` needs."""
 
     execution: Execution
+    step: int
     records: StepRecords
     ending: Ending
     _entered: dict[str, Dispatched]
@@ -82,12 +83,20 @@ class Sleeping:
         place = frontier.place_of(position.digest)
         return place is not None and place in frontier.answers
 
-    def asleep_at(self, path: str) -> str:
-        """The name of what sleeps, or slept in this step, at an operation path; empty: nothing."""
+    def timers(self) -> Iterator[tuple[Position, str]]:
+        """Position and name of what sleeps, or slept, in the step being run."""
         frontier = self.execution.frontier
-        waits = () if frontier is None or frontier.ends_step else frontier.waits
-        at = (w for w in waits if w.kind is WaitKind.TIMER and w.operation_path == path)
-        return next((wait.author for wait in at), "")
+        if frontier is None or frontier.ends_step or frontier.step != self.step:
+            return
+        for wait in frontier.waits:
+            if wait.kind is WaitKind.TIMER:
+                yield Position.parse(wait.position), wait.author
+
+    def asleep_at(self, path: str, entry: int) -> str:
+        """The name of what sleeps, or slept in this step, in an entry of an operation path; empty:
+        nothing."""
+        place = (path, entry)
+        return next((name for at, name in self.timers() if (at.path, at.entry) == place), "")
 
     def refuse_sleep(self, path: str) -> ConfigError | None:
         """Why nothing at an operation path may sleep, or None."""
