@@ -65,6 +65,9 @@ class AdkPlay:
         }
         self._stage.handed_over = between.get("to", {})
         self._stage.done.update(left)
+        for path, of_it in left.items():
+            if not parent_of(path):  # a root, which the steps after this one may not enter again
+                self._stage.output = of_it.get("output")
 
     def check(self, step: StepDocument, asked: Sequence[WaitRequest] = ()) -> None:
         left = codec.decode(step.finished)
