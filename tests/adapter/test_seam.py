@@ -21,7 +21,14 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
-from google.adk.workflow import START, BaseNode, FunctionNode, RetryConfig, Workflow
+from google.adk.workflow import (
+    START,
+    BaseNode,
+    FunctionNode,
+    NodeTimeoutError,
+    RetryConfig,
+    Workflow,
+)
 from google.genai import types
 from pydantic import BaseModel
 
@@ -245,6 +252,24 @@ async def test_a_node_retry_asks_for_its_delay(counted, monkeypatch) -> None:
     await stock.run(user("go"))
     assert len(seen) == 1
     assert stock.events[-1].output == "ok"
+
+
+async def test_a_node_with_a_timeout_is_run_through_one_method_that_runs_its_loop(counted) -> None:
+    seen = counted(_seam.owner_of("_run_node_loop_with_timeout"), "_run_node_loop_with_timeout")
+    runs = counted(_seam.owner_of("_run_node_loop_with_timeout"), "_run_node_loop")
+
+    async def quick(node_input: Any) -> str:
+        return "in time"
+
+    async def hangs(node_input: Any) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    limited = FunctionNode(func=quick, name="limited", timeout=60.0)
+    late = FunctionNode(func=hangs, name="late", timeout=0.01)
+    with pytest.raises(NodeTimeoutError, match=r"'late' timed out after 0.01 seconds"):
+        await Stock(Workflow(name="flow", edges=[(START, limited, late)])).run(user("go"))
+    assert (len(seen), len(runs)) == (2, 3), "the Workflow has no timeout"
 
 
 async def test_a_runner_asks_its_overridable_methods() -> None:

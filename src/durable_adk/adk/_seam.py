@@ -49,6 +49,7 @@ try:
         _workflow,
     )
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
+    from google.adk.workflow._node_runner import NodeRunner
     from google.adk.workflow._parallel_worker import _ParallelWorker
     from google.adk.workflow._tool_node import _ToolNode
     from google.adk.workflow.utils import _retry_utils
@@ -68,6 +69,7 @@ INTERCEPTED: tuple[tuple[Any, str], ...] = (
     (_tool_node, "apply_confirmation_gate"),
     (_batch_executor, "_execute_single_prepared_call_async"),
     (_retry_utils, "_get_retry_delay"),
+    (NodeRunner, "_run_node_loop_with_timeout"),
     (_dynamic_node_scheduler, "build_node"),
     (_dynamic_node_scheduler, "check_interception"),
     (_workflow, "check_interception"),
@@ -91,9 +93,7 @@ _CONTEXT_FIELDS = frozenset(
 
 
 def _check() -> None:
-    missing = [
-        f"{owner.__name__}.{name}" for owner, name in INTERCEPTED if not hasattr(owner, name)
-    ]
+    missing = [f"{at.__name__}.{name}" for at, name in INTERCEPTED if not hasattr(at, name)]
     unset = _CONTEXT_FIELDS - set(Context.__init__.__code__.co_names)
     missing += [f"Context.{name}" for name in unset]
     missing += [] if hasattr(BaseTool, "_defers_response") else ["BaseTool._defers_response"]

@@ -88,6 +88,7 @@ async def _durable(
         parent=outer,
         ended_at=outer.ended_at,
         has_items=_seam.worked_on(node) is not None,
+        limit=stage.limits.get(id(ctx)),
     )
     scope.ran_out = node.timeout is not None and _ran_out(scope)
     body = adk_run(node, ctx=ctx, node_input=node_input)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from durable_adk.engine.exits import kept_inside
 
 if TYPE_CHECKING:
+    from durable_adk.adk.limits import Limit
     from durable_adk.adk.stage import Stage
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Scope:
         runs: The function of the tool whose body this is: a generator is run as a node below it.
         once: This body must not run twice.
         has_items: A parallel worker, which runs a node for each item.
+        limit: The timeout of this node run, if it has one.
         ran_out: This entry had run out of time when its record was made; a later one is recorded.
     """
 
@@ -74,6 +76,7 @@ class Scope:
     bodies: int = 0
     body_ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
+    limit: Limit | None = None
     ran_out: bool = False
     runs: object = None
     once: bool = False

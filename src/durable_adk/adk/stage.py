@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.adk.events import Event
 
-from durable_adk.adk import entries, paths, spans
+from durable_adk.adk import entries, limits, paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.lineage import Lineage
 from durable_adk.adk.marks import Policies
@@ -74,6 +75,7 @@ class Stage:
         went_to: The same as earlier steps left it.
         shown: Of confirmed calls, by (agent path, call id): models repeat their ids.
         toolsets: The toolset that a tool came from, by (agent path, tool name).
+        limits: Timeouts of node runs that are under way, by the id of their context.
         active: ADK path and branch of the node runs that are entered now.
         references: What the open step's records hold already, for its events to refer to.
         deliver: Appends an event of a node run where the runner has no queue for it.
@@ -107,6 +109,7 @@ class Stage:
     held: set[tuple[str, str]] = field(default_factory=set)
     shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     toolsets: dict[tuple[str, str], str] = field(default_factory=dict)
+    limits: dict[int, limits.Limit] = field(default_factory=dict)
     active: set[tuple[str, str, str | None]] = field(default_factory=set)
     references: References = field(default_factory=References)
     event_ids: EventIds = field(init=False)
@@ -173,10 +176,12 @@ class Stage:
         around: Scope | None = scope
         while around is not None and not around.ran_out:
             around = around.parent
-        if around is not None and self.attempt.records.find(call.position.digest) is None:
+        is_known = self.attempt.records.find(call.position.digest) is not None
+        if around is not None and not is_known:
             await asyncio.Event().wait()
         self.moves += 1
-        found = await self.attempt.admit(call)
+        with limits.held(scope) if is_known else nullcontext():
+            found = await self.attempt.admit(call)
         self.moves += 1
         spans.admitted(scope, call, replayed=isinstance(found, Replayed))
         if isinstance(found, Dispatched):
