@@ -15,9 +15,9 @@ from google.adk.workflow import START, FunctionNode, Workflow
 from google.genai import types
 from pymongo import MongoClient
 
-from durable_adk import step
+from durable_adk import durable_tool, step
 from durable_adk.engine.exits import Exited, kept_inside
-from durable_adk.testing import calls, says
+from durable_adk.testing import FaultPlan, calls, says
 from tests.faults.catalogue import agent
 
 
@@ -153,3 +153,57 @@ def test_a_signal_that_hits_a_body_ends_the_process_and_is_not_counted(
     assert found is not None
     assert found["status"] in ("queued", "running")
     assert found["failures"] == 0
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def _exits(_doubt: Any) -> None:
+    leave()
+
+
+async def _cut_off(_doubt: Any) -> None:
+    inner = asyncio.ensure_future(asyncio.Event().wait())
+    await asyncio.sleep(0)
+    inner.cancel()
+    await inner
+
+
+@pytest.mark.parametrize("reconcile", [_exits, _cut_off])
+async def test_a_worker_outlives_a_reconcile_callback_that_exits_or_is_cut_off(
+    make_app, ledger, clock, reconcile: Any
+) -> None:
+    def paying() -> Any:
+        @durable_tool(on_unknown_outcome="ask", reconcile=reconcile)
+        def pay() -> dict[str, bool]:
+            """Pay."""
+            ledger.add("paid")
+            return {"paid": True}
+
+        return agent(ledger, "root", calls(("pay", {})), says("done"), tools=[pay])
+
+    dying = make_app(paying(), faults=FaultPlan().fail("ran tool:pay", Died()))
+    with pytest.raises(Died):
+        await dying.invoke(user_id="u", message="go", execution_id="x")
+    clock.advance(120_000)
+    app = make_app(paying(), config={"retry": {"max_attempts": 2}})
+    (out,) = await app.recover()
+    assert (out.status, out.error.type) == (
+        "queued",
+        "SystemExit" if reconcile is _exits else "RunCancelled",
+    )
+    assert not list(await app.recover()), "not before its back-off is over"
+    worker = app.worker()
+    running = asyncio.create_task(worker.run())
+    while not list(await app.executions.list(status="suspended")):
+        assert not running.done()
+        clock.advance(60_000)
+        await asyncio.sleep(0.02)
+    worker.stop()
+    await running
+    (wait,) = (await app.waits.list()).items
+    assert wait.kind == "in_doubt", "a callback that fails in the last attempt does not know"
+    out = await app.resume("x", {wait.id: {"outcome": "done", "result": {"paid": True}}})
+    assert (out.status, out.response) == ("completed", "done")
+    assert [row[0] for row in ledger.rows()].count("paid") == 1

@@ -7,8 +7,12 @@ to end, and the body it hit has nothing to do with it.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import signal
+from collections.abc import Callable
 from types import CodeType
+from typing import Any
 
 from durable_adk.model import failure
 
@@ -26,6 +30,10 @@ class Exited(BaseException):
         self.exit = raised
 
 
+class RunCancelled(Exception):
+    """User code cancelled itself: nobody had asked for it."""
+
+
 def kept_inside(error: SystemExit) -> BaseException:
     """What to raise in its place; itself where a signal handler of this process raised it."""
     return error if _is_of_a_handler(error) else Exited(error)
@@ -40,6 +48,34 @@ def as_failure(error: BaseException) -> BaseException:
     made = failure.decode_failure(failure.encode_failure(told))
     made.__cause__ = told
     return made
+
+
+async def asked(callback: Callable[..., Any], *given: object) -> Any:
+    """What a callback of the user's returns, awaited where it has to be; for a task of its own.
+
+    Raises:
+        Exited: it raised ``SystemExit``.
+    """
+    try:
+        found = callback(*given)
+        return await found if inspect.isawaitable(found) else found
+    except SystemExit as error:
+        raise kept_inside(error) from error
+
+
+def result_of(ended: asyncio.Task[Any], what: str) -> Any:
+    """What a task of user code came to, which nobody cancelled from outside.
+
+    Raises:
+        RunCancelled: it let a cancellation of its own out.
+        Exception: what it raised, as the failure of an attempt.
+    """
+    if ended.cancelled():
+        raise RunCancelled(f"{what} was cancelled from inside")
+    left = ended.exception()
+    if left is not None:
+        raise as_failure(left)
+    return ended.result()
 
 
 def _is_of_a_handler(error: SystemExit) -> bool:

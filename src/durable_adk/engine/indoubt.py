@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -21,6 +20,7 @@ from durable_adk.engine.answers import problem_with_result, stored_answer
 from durable_adk.engine.causes import Causes
 from durable_adk.engine.doubts import Undecided, decide_all, unknown
 from durable_adk.engine.ending import too_late
+from durable_adk.engine.exits import asked, result_of
 from durable_adk.engine.fault_points import reach_body
 from durable_adk.engine.loading import Past
 from durable_adk.engine.ports import Clock, Faults, Store
@@ -99,7 +99,7 @@ class Deciding:
         self._redact = redact
         self._payload_max = payload_max
         self._causes = causes or Causes()
-        self._asking: asyncio.Future[Any] | None = None
+        self._asking: asyncio.Task[Any] | None = None
 
     async def decide(self, recorded: Recorded) -> Recorded | Execution:
         """Settle every doubt of the open step, or ask.
@@ -159,7 +159,7 @@ class Deciding:
             raise too_late(self._past.execution.execution_id)
         try:
             await self._reach(doubt, ran=False)
-            value = await self._awaited(ask(doubt.told))
+            value = await self._said(ask, doubt.told)
             await self._reach(doubt, ran=True)
             self._check()
             return doubt if value is None else self._taken(doubt, value)
@@ -205,17 +205,25 @@ class Deciding:
             self._faults, "reconcile", doubt.verdict.name, ran=ran, on_death=lambda _death: None
         )
 
-    async def _awaited(self, found: Any) -> Any:
-        if not inspect.isawaitable(found):
-            return found
-        self._asking = asyncio.ensure_future(found)
+    async def _said(self, ask: Callable[[Doubt], Any], told: Doubt) -> Any:
+        """What a callback says. It has a task of its own, so that it is known who cancelled what.
+
+        Raises:
+            Exception: what it raised, or that it exited or was cancelled from inside.
+        """
+        asking = self._asking = asyncio.get_running_loop().create_task(asked(ask, told))
         try:
-            return await self._asking
-        except asyncio.CancelledError:
-            self._check()
+            await asyncio.wait({asking})
+        except asyncio.CancelledError:  # this process lets go
+            asking.cancel()
+            await asyncio.wait({asking})
             raise
         finally:
             self._asking = None
+            if asking.done() and not asking.cancelled():
+                asking.exception()  # asyncio would complain that nobody asked
+        self._check()
+        return result_of(asking, f"reconcile of {told.name}")
 
     def stop(self) -> None:
         """Cancel the callback that is being asked: the attempt is over."""

@@ -16,7 +16,7 @@ from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
 from durable_adk.engine.closing import Closing, ClosingAttempt
 from durable_adk.engine.commits import CancelRequested, Settlement
-from durable_adk.engine.exits import as_failure
+from durable_adk.engine.exits import result_of
 from durable_adk.engine.indoubt import Deciding, Undecided
 from durable_adk.engine.keeper import Guard, Keeper
 from durable_adk.engine.loading import Past
@@ -40,10 +40,6 @@ from durable_adk.model.position import ROOT, Position, node_segment
 from durable_adk.model.wait import AnsweredWait
 
 T = TypeVar("T")
-
-
-class RunCancelled(Exception):
-    """The program cancelled itself: nobody had asked for it."""
 
 
 async def run_attempt(
@@ -373,14 +369,12 @@ async def until_ended(attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
     finally:
         if not attempt.ending.is_death:
             await attempt.settle()
-    left = None if task.cancelled() else task.exception()
     if attempt.fatal is not None:
+        if not task.cancelled():
+            task.exception()  # asyncio would complain that nobody asked
         raise attempt.fatal
-    if left is not None:
-        raise as_failure(left)
-    if task.cancelled():
-        raise RunCancelled("the run was cancelled from inside")
-    return task.result()
+    result: T = result_of(task, "the run")
+    return result
 
 
 async def _ended(task: asyncio.Task[Any], attempt: Attempt) -> None:

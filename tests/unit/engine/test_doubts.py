@@ -437,6 +437,81 @@ async def test_an_error_in_the_callback_is_counted_and_tried_again(answer: Any) 
     assert (await again(desk, execution, program)).status is Status.COMPLETED
 
 
+class Panic(BaseException):
+    """As an extension raises one."""
+
+
+async def cut_off(_doubt: Doubt) -> object:
+    inner = asyncio.ensure_future(forever())
+    await asyncio.sleep(0)
+    inner.cancel()
+    return await inner
+
+
+def leaves(error: type[BaseException], *args: object) -> Callable[[Doubt], Any]:
+    def look(_doubt: Doubt) -> object:
+        raise error(*args)
+
+    return look
+
+
+def leaves_later(error: type[BaseException], *args: object) -> Callable[[Doubt], Any]:
+    async def look(_doubt: Doubt) -> object:
+        await asyncio.sleep(0)
+        raise error(*args)
+
+    return look
+
+
+NO_EXCEPTION: dict[str, tuple[Callable[[Doubt], Any], tuple[str, str]]] = {
+    "exits": (leaves(SystemExit, 3), ("SystemExit", "3")),
+    "exits later": (leaves_later(SystemExit, 3), ("SystemExit", "3")),
+    "panics": (leaves(Panic, "oh"), ("Panic", "oh")),
+    "panics later": (leaves_later(Panic, "oh"), ("Panic", "oh")),
+    "cut off": (cut_off, ("RunCancelled", "reconcile of pay was cancelled from inside")),
+    "cancelled": (
+        leaves(asyncio.CancelledError),
+        ("RunCancelled", "reconcile of pay was cancelled from inside"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_EXCEPTION)
+async def test_what_leaves_a_callback_and_is_no_exception_is_a_failed_attempt(what: str) -> None:
+    look, told = NO_EXCEPTION[what]
+    desk, program = Desk(max_attempts=2), Told(pays, answer=look)
+    execution = await killed(desk, program)
+    queued = await again(desk, execution, program)
+    assert (queued.status, queued.failures) == (Status.QUEUED, 1)
+    assert queued.error is not None
+    assert (queued.error.type, queued.error.message) == told
+    assert queued.wake_at > desk.clock.estimate(), "backed off"
+    ended = await again(desk, execution, program)
+    assert frontier_of(ended).is_in_doubt, "in the last attempt: it does not know"
+
+
+async def test_a_process_that_lets_go_cancels_the_callback_and_gives_the_lease_back() -> None:
+    asking, ended = asyncio.Event(), asyncio.Event()
+
+    async def look(_doubt: Doubt) -> object:
+        asking.set()
+        try:
+            return await forever()
+        finally:
+            ended.set()
+
+    desk, program = Desk(), Told(pays, answer=look)
+    execution = await killed(desk, program)
+    running = asyncio.ensure_future(again(desk, execution, program))
+    await asking.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended.is_set()
+    given_back = await desk.read(execution)
+    assert (given_back.claim, given_back.failures, given_back.error) == (None, 0, None)
+
+
 async def test_a_callback_that_fails_in_the_last_attempt_does_not_know() -> None:
     def look(_doubt: Doubt) -> object:
         raise ValueError("no network")
