@@ -12,10 +12,10 @@ from durable_adk.engine.answering import asks
 from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Store
 from durable_adk.engine.program import Sink
-from durable_adk.engine.running import Attempts, Live
+from durable_adk.engine.running import Attempts, Live, was_closed
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.unread import outline_of
-from durable_adk.errors import CorruptHistory, LeaseLost, NotFound, Unavailable
+from durable_adk.errors import CorruptHistory, LeaseLost, NotFound
 from durable_adk.model.execution import Execution, Status
 from durable_adk.model.identity import ExecutionKey
 
@@ -73,11 +73,7 @@ class Following:
 
     def _refuse_when_closing(self, execution: Execution) -> None:
         if self._attempts.closing:
-            raise Unavailable(
-                f"execution {execution.execution_id!r}",
-                "is not at its next stop, and the engine was closed",
-                "The same call again, once it is open, waits for its outcome.",
-            )
+            raise was_closed(f"execution {execution.execution_id!r}", "is not at its next stop")
 
     async def outcome(self, live: Live) -> Execution | None:
         """Where an attempt of this process left it; None if it had, or kept, no lease."""
@@ -93,8 +89,13 @@ class Following:
         """
         if not self._may_move(execution) or self._attempts.live(execution.key) is not None:
             return execution
+        self._refuse_when_closing(execution)
         live = self._attempts.claim(execution.key, early=execution.status is Status.QUEUED)
-        return await self.outcome(live) or await self.read(execution.key)
+        ended = await self.outcome(live)
+        if ended is None:
+            self._refuse_when_closing(execution)
+            ended = await self.read(execution.key)
+        return ended
 
     async def end(self, execution: Execution, closing: Status, reason: str) -> Execution:
         """End an execution as ``closing`` without going on with it.

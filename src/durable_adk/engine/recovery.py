@@ -43,11 +43,14 @@ class Recovery:
         self._version = version
 
     async def due(self, limit: int) -> tuple[ExecutionKey, ...]:
-        """What could be claimed now, longest due first, without what already runs here.
+        """What could be claimed now, longest due first, without what already runs here; nothing
+        once this process closes.
 
         A lease of ours that ran out because the loop was blocked is left alone: its next
         renewal gives the right back, and a claim of ours would only throw its work away.
         """
+        if self._attempts.closing:
+            return ()
         found = await self._store.list_due(self._tenant, version=self._version, limit=limit)
         return tuple(key for key in found if self._attempts.live(key) is None)
 
@@ -121,7 +124,9 @@ class Recovery:
         """Go on with everything that is due, ``AT_ONCE`` at a time, each to its next stop.
 
         Returns: where each was left. Not those that another process took first, nor those whose
-            attempt broke off: that is logged, and they stay due.
+            attempt broke off: that is logged, and they stay due. Nor what was not claimed yet when
+            this process began to close.
+        Raises: Unavailable: MongoDB does not answer, or the store was closed meanwhile.
         """
         await self.apply_scopes(limit)
         await self.apply_expiries(limit)

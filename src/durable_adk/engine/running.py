@@ -93,6 +93,8 @@ class Attempts:
         return await self._detached(self._begin(new, sink))
 
     async def _begin(self, new: NewExecution, sink: Sink | None) -> Live | Taken | Busy | Forked:
+        if self.closing:
+            raise was_closed(f"execution {new.execution_id!r}", "has not begun")
         claimed_at = self._clock.elapsed()
         match await self._store.begin(new):
             case Begun(execution):
@@ -104,9 +106,14 @@ class Attempts:
         """Claim an execution if it is due, and go on with it. ``early`` is the store's."""
         return self._start(key, lambda: self._claim(key, early=early), sink)
 
-    async def _claim(self, key: ExecutionKey, *, early: bool = False) -> Execution | None:
-        """The claim; and again, where expiry had something to answer first."""
+    async def _claim(
+        self, key: ExecutionKey, *, early: bool = False, goes_on: bool = False
+    ) -> Execution | None:
+        """The claim; and again, where expiry had something to answer first. None at once if this
+        process closes, unless an attempt ``goes_on`` within its grace."""
         for is_last in (False, True):
+            if self.closing and not goes_on:
+                return None
             try:
                 claimed = await self._store.claim(
                     key,
@@ -163,8 +170,8 @@ class Attempts:
         ended = await self._hold(live, execution, sink)
         while ended is not None and _is_answered(ended) and not live.stopping:
             # All that it asks was answered before: while something of the same step slept.
-            live.claimed_at = self._clock.elapsed()
-            claimed = await self._claim(live.key)
+            live.claimed_at, live.lease = self._clock.elapsed(), None
+            claimed = await self._claim(live.key, goes_on=True)
             if claimed is None:
                 return await self._store.get_execution(live.key)
             if claimed.claim is None:
@@ -210,6 +217,8 @@ class Attempts:
     async def _close_claim(
         self, key: ExecutionKey, closing: Status, reason: str
     ) -> Execution | None:
+        if self.closing:
+            return None
         try:
             return await self._store.claim_to_close(
                 key,
@@ -285,8 +294,14 @@ class Attempts:
         tasks = {one.task for one in self._live if one.task is not None and not one.stopping}
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
-        await self.release(set(self._live))
-        await self._settled(self._side)
+        given_up: set[Live] = set()
+        while True:  # what was under way may have begun meanwhile
+            left = self._live - given_up
+            await self.release(left)
+            await self._settled(self._side)
+            given_up |= left
+            if self._live <= given_up:
+                return
 
     async def release(self, attempts: set[Live]) -> None:
         """Give these attempts up: cancel them, and release what they held."""
@@ -322,6 +337,15 @@ class Attempts:
     async def _settled(tasks: set[asyncio.Task[Any]]) -> None:
         if tasks:
             await asyncio.wait(set(tasks), timeout=UNWIND_S)
+
+
+def was_closed(subject: str, so_far: str) -> Unavailable:
+    """What a call says that needs more than is done once this process closes."""
+    return Unavailable(
+        subject,
+        f"{so_far}, and the engine was closed",
+        "The same call again, once it is open, waits for its outcome.",
+    )
 
 
 async def _ready(execution: Execution) -> Execution:

@@ -29,6 +29,7 @@ from durable_adk.store.errors import (
     Unsettled,
     Verdict,
     is_transient,
+    may_be_done,
     translated,
     verdict,
 )
@@ -103,7 +104,7 @@ async def persistently(
             with timeout():
                 return await once()
         except Exception as error:  # read by ``verdict``; what it does not know goes on up
-            unknown = unknown or (is_write and verdict(error) is Verdict.UNKNOWN)
+            unknown = unknown or (is_write and may_be_done(error))
             raise
 
     try:

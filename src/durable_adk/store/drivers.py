@@ -27,6 +27,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from durable_adk.errors import ConfigError
+from durable_adk.store.errors import NotOpen
 
 _SETTINGS: dict[str, Any] = {
     # Plain dictionaries and bytes, whatever codec the user's client has.
@@ -175,7 +176,7 @@ class Link:
     def collection(self, name: str) -> Any:
         """One of our collections, by its name without the prefix."""
         if self._database is None:
-            raise ConfigError("store", "is not open", "Await open() first.")
+            raise NotOpen
         found = self._collections.get(name)
         if found is None:  # a driver makes a new object each time, which is not cheap
             found = self._collections[name] = self._database[self.prefix + name]
@@ -220,6 +221,8 @@ class Link:
         Right after a failover a majority read may miss an acknowledged write unless it is told
         the time of that write. mongomock has no sessions: None.
         """
+        if self._database is None:
+            raise NotOpen(nothing_sent=True)
         if self.driver is Driver.MOCK:
             yield None
             return

@@ -22,11 +22,24 @@ class Verdict(enum.Enum):
     DUPLICATE = "the key is taken"
     REFUSED = "the server or the driver will not do it as configured"
     TOO_LARGE = "the document is over the limit of MongoDB"
+    CLOSED = "there is no client any more"
     DEFECT = "an error in this package, or in the server: not translated"
 
 
 class LostReply(Exception):
     """A fault point of a test: the write was done and nobody was told."""
+
+
+class NotOpen(ConfigError):
+    """There is no client: never opened, or closed while the call was under way.
+
+    Attributes:
+        nothing_sent: The operation had not begun.
+    """
+
+    def __init__(self, *, nothing_sent: bool = False) -> None:
+        super().__init__("store", "is not open", "Await open() first.")
+        self.nothing_sent = nothing_sent
 
 
 class Unsettled(Exception):
@@ -125,6 +138,10 @@ def verdict(error: Exception) -> Verdict:
     match error:
         case LostReply() | Unsettled():
             return Verdict.UNKNOWN
+        case NotOpen():
+            return Verdict.CLOSED
+        case driver.InvalidOperation() if "after close" in str(error):
+            return Verdict.CLOSED
         case driver.BulkWriteError():
             return _of_bulk(error)
         case driver.OperationFailure():
@@ -152,6 +169,13 @@ def is_transient(error: Exception) -> bool:
     return verdict(error) in (Verdict.NOTHING, Verdict.UNKNOWN)
 
 
+def may_be_done(error: Exception) -> bool:
+    """Whether a write that ended so may have been done."""
+    if isinstance(error, NotOpen):
+        return not error.nothing_sent
+    return verdict(error) in (Verdict.UNKNOWN, Verdict.CLOSED)
+
+
 def translated(
     error: Exception, what: str, *, unknown: bool = False, hosts: str = ""
 ) -> DurableError | None:
@@ -167,6 +191,16 @@ def translated(
     """
     name = type(error).__name__
     match verdict(error):
+        case Verdict.CLOSED if unknown:
+            return WriteUnknown(
+                what,
+                "was not acknowledged before the store was closed",
+                "Open it and make the same call again: that settles it.",
+            )
+        case Verdict.CLOSED:
+            return Unavailable(
+                what, "the store was closed, or never opened", "Open it and make the call again."
+            )
         case Verdict.NOTHING | Verdict.UNKNOWN if unknown:
             return WriteUnknown(
                 what, f"was not acknowledged ({name})", "Make the same call again: that settles it."

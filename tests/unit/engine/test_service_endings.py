@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from durable_adk.engine.service import Engine
-from durable_adk.errors import ConfigError, Unavailable
+from durable_adk.errors import ConfigError, NotFound, Unavailable
 from durable_adk.model.execution import Execution, Status
 from tests.support.engines import ScriptedProgram, World, ask, eventually, ids, make_stuck, world
 
@@ -302,6 +303,93 @@ async def test_what_begins_while_the_engine_closes_is_released_without_running(
     assert (await caller).status is Status.QUEUED
     assert program.runs == []
     assert [e.status for e in await other.recover()] == [Status.COMPLETED]
+
+
+async def test_what_has_not_begun_when_the_engine_closes_is_not_begun(here: World) -> None:
+    store = here.new_store()
+    engine = await here.engine(ScriptedProgram(), store=store)
+    other = await here.engine(ScriptedProgram())
+    attempts = engine._opened().attempts
+    await engine.close()
+    new = engine._beginning.new(here.message(execution_id="x"), run_now=True)
+    with pytest.raises(Unavailable, match="has not begun, and the engine was closed"):
+        await attempts.begin(new, None)
+    with pytest.raises(NotFound):
+        await other.get("x")
+
+
+async def test_an_attempt_that_goes_on_is_released_though_its_next_claim_was_under_way(
+    here: World,
+) -> None:
+    """All that it asked was answered by the time that it was suspended: it is claimed again."""
+    store, program = here.new_store(), ScriptedProgram().asks(1, ask(1))
+    engine = await here.engine(program, store=store, grace_s=0)
+    other = await here.engine(program)
+    attempts = engine._opened().attempts
+    run, claim = attempts._run, store.claim
+    claimed, told = asyncio.Event(), asyncio.Event()
+
+    async def answered(*given: Any) -> Execution:
+        suspended = await run(*given)
+        await other.answer(ids(suspended)[0], "yes")
+        return await other.get("x")
+
+    async def held(*given: object, **named: object) -> object:
+        taken = await claim(*given, **named)
+        claimed.set()
+        await told.wait()
+        return taken
+
+    attempts._run, store.claim = answered, held
+    caller = asyncio.create_task(engine.invoke(here.message(execution_id="x")))
+    await claimed.wait()
+    live = attempts.live((await other.get("x")).key)
+    assert live is not None
+    closing = asyncio.create_task(engine.close())
+    while not live.stopping:
+        await asyncio.sleep(0)
+    told.set()
+    await closing
+    assert (await caller).status is Status.QUEUED
+    assert (await other.get("x")).status is Status.QUEUED
+
+
+async def test_closing_looks_again_for_what_began_while_it_gave_up_the_rest(here: World) -> None:
+    store, program = here.new_store(), ScriptedProgram()
+    engine = await here.engine(program, store=store, grace_s=0)
+    other = await here.engine(program)
+    attempts, begin, release = engine._opened().attempts, store.begin, store.release
+    settled, inserted, go_on = attempts._settled, asyncio.Event(), asyncio.Event()
+    gate = program.gate(1)
+
+    async def slowly(new: Any) -> object:
+        begun = await begin(new)
+        if new.execution_id == "late":
+            inserted.set()
+            await go_on.wait()
+        return begun
+
+    async def released(lease: Any) -> bool:
+        if not go_on.is_set():  # of the first one
+            done = await release(lease)
+            go_on.set()
+            return done
+        for _ in range(200):  # of the one that has begun meanwhile: its lease is not held for long
+            await asyncio.sleep(0)
+        return await release(lease)
+
+    async def timed_out(_: object) -> None:
+        attempts._settled = settled
+
+    first = asyncio.create_task(engine.invoke(here.message(session="a", execution_id="first")))
+    await gate.entered.wait()
+    store.begin, store.release = slowly, released
+    second = asyncio.create_task(engine.invoke(here.message(session="b", execution_id="late")))
+    await inserted.wait()
+    attempts._settled = timed_out
+    await engine.close()
+    assert (await first).status is (await second).status is Status.QUEUED
+    assert (await other.get("late")).status is Status.QUEUED
 
 
 async def test_closing_twice_and_opening_again_work(here: World) -> None:

@@ -125,7 +125,8 @@ async def test_stopping_lets_attempts_end_within_the_grace_and_starts_nothing(
 async def test_stopping_waits_for_no_look_longer_than_the_grace(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = await here.engine(ScriptedProgram(), grace_s=0.01)
+    store = here.new_store()
+    engine = await here.engine(ScriptedProgram(), store=store, grace_s=0.01)
     looking = asyncio.Event()
 
     async def never(*_: object, **__: object) -> tuple[ExecutionKey, ...]:
@@ -133,7 +134,7 @@ async def test_stopping_waits_for_no_look_longer_than_the_grace(
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(here.store, "list_due", never)
+    monkeypatch.setattr(store, "list_due", never)
     working = Running(engine.worker())
     await looking.wait()
     await working.stop()  # MongoDB still has not answered
@@ -142,25 +143,30 @@ async def test_stopping_waits_for_no_look_longer_than_the_grace(
 async def test_closing_gives_no_second_grace_to_what_a_worker_gave_up(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = await here.engine(ScriptedProgram(), grace_s=3600)
-    claiming, goes_on = asyncio.Event(), asyncio.Event()
-    claim = here.store.claim
+    store, program = here.new_store(), ScriptedProgram()
+    engine = await here.engine(program, store=store, grace_s=3600)
+    claiming, goes_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    claim = store.claim
 
     async def late(*given: object, **named: object) -> Execution | None:
         claiming.set()
         await goes_on.wait()
-        return await claim(*given, **named)  # type: ignore[arg-type]
+        try:
+            return await claim(*given, **named)  # type: ignore[arg-type]
+        finally:
+            ended.set()
 
-    monkeypatch.setattr(here.store, "claim", late)
+    monkeypatch.setattr(store, "claim", late)
     monkeypatch.setattr("durable_adk.engine.running.UNWIND_S", 0.01)
     await engine.submit(here.message(execution_id="x"))
     working = Running(engine.worker())
     await claiming.wait()
     working.task.cancel()
     await asyncio.wait({working.task})
-    closing = asyncio.create_task(engine.close())
-    await asyncio.wait({closing})
+    await engine.close()  # the claim still is not acknowledged: this would wait for an hour
     goes_on.set()
+    await ended.wait()
+    assert program.runs == []
 
 
 async def test_stopping_releases_what_outlasts_the_grace(here: World) -> None:

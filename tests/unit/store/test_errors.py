@@ -9,9 +9,11 @@ from durable_adk.errors import ConfigError, NotStorable, Unavailable, WriteUnkno
 from durable_adk.store.errors import (
     TABLE,
     LostReply,
+    NotOpen,
     Unsettled,
     Verdict,
     is_transient,
+    may_be_done,
     translated,
     verdict,
 )
@@ -72,6 +74,8 @@ def test_the_table_has_nothing_that_the_driver_does_not() -> None:
         (driver.ConfigurationError("no"), Verdict.REFUSED),
         (driver.ConfigurationError("Sessions are not supported by this ..."), Verdict.UNKNOWN),
         (driver.InvalidOperation("no"), Verdict.DEFECT),
+        (driver.InvalidOperation("Cannot use AsyncMongoClient after close"), Verdict.CLOSED),
+        (NotOpen(), Verdict.CLOSED),
         (RuntimeError("Cannot use AsyncMongoClient in different event loop"), Verdict.REFUSED),
         (RuntimeError("anything else"), Verdict.DEFECT),
         (KeyError("x"), Verdict.DEFECT),
@@ -93,6 +97,22 @@ def test_a_write_that_nobody_took_has_not_happened() -> None:
 def test_a_write_that_may_have_happened_once_is_unknown_whatever_came_last() -> None:
     error = translated(driver.ServerSelectionTimeoutError("x"), "write", unknown=True)
     assert isinstance(error, WriteUnknown)
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_a_store_that_was_closed_is_no_defect(unknown: bool) -> None:
+    for error in (NotOpen(), driver.InvalidOperation("Cannot use AsyncMongoClient after close")):
+        told = translated(error, "write", unknown=unknown)
+        assert type(told) is (WriteUnknown if unknown else Unavailable)
+        assert "closed" in str(told)
+
+
+def test_only_a_closed_store_that_was_met_first_says_that_nothing_was_sent() -> None:
+    assert not may_be_done(NotOpen(nothing_sent=True))
+    assert may_be_done(NotOpen())
+    assert may_be_done(driver.InvalidOperation("Cannot use AsyncMongoClient after close"))
+    assert may_be_done(driver.AutoReconnect("x"))
+    assert not may_be_done(driver.ServerSelectionTimeoutError("x"))
 
 
 def test_refused_credentials_are_a_setting_that_can_be_fixed() -> None:
