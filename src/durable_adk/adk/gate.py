@@ -17,7 +17,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam, entries, tools
+from durable_adk.adk import _seam, entries, tool_nodes, tools
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Attempt
 from durable_adk.model.position import is_under
@@ -50,6 +50,10 @@ def wrap(adk_gate: Any) -> Any:
         answer = await adk_gate(asked, function_args, tool_context)
         if answer is None and _left_nothing(scope, tool, tool_context):
             answer = await adk_gate(_HeldBack(tool.name), function_args, tool_context)
+        if scope.kind == "node":
+            if answer is None:
+                await tool_nodes.check_shown(scope, tool, function_args, tool_context)
+            tool_nodes.note(scope, tool, function_args)
         if answer is not None:
             if scope.kind == "call":
                 tools.note(scope, tool, function_args, tool_context)

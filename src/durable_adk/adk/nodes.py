@@ -20,7 +20,7 @@ from google.adk.events import Event
 from google.adk.workflow import BaseNode
 from google.genai import types
 
-from durable_adk.adk import _seam, check, clone, expiring, outcomes
+from durable_adk.adk import _seam, check, clone, expiring, outcomes, tool_nodes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import (
     answer_as_output,
@@ -28,6 +28,7 @@ from durable_adk.adk._patches import (
     two_runs_at_one_place,
 )
 from durable_adk.adk.one_id import AskedHere
+from durable_adk.adk.parameters import Fit
 from durable_adk.adk.scope import Scope, current, within
 from durable_adk.adk.stage import Stage
 from durable_adk.engine.attempt import Call, Dispatched, Replayed
@@ -140,7 +141,10 @@ async def _leaf(
     is_generator = _is_its_generator(scope.parent, node)
     request = _request(node_input, where=f"{ctx.node_path}.input", is_compared=not is_generator)
     is_part = is_generator and scope.parent is not None and scope.parent.once
-    terms = AGAIN if is_part else _terms(stage, node, node_input if request else None)
+    tool = _seam.tool_of(node)
+    await tool_nodes.check_agreed(scope, tool)
+    fit, since = tool_nodes.of_input(tool, node_input, stage.redact)
+    terms = AGAIN if is_part else _terms(stage, node, node_input if request else None, fit)
     admitted = await stage.admit(
         scope,
         Call(
@@ -154,9 +158,11 @@ async def _leaf(
             intent=terms.intent,
             reconcile=terms.reconcile,
             is_part=is_part,
+            since_entered=since,
         ),
     )
     if isinstance(admitted, Replayed):
+        tool_nodes.note_again(scope, tool, admitted.record)
         replayed = _replay(admitted, body, scope, ctx)
         async with aclosing(replayed) as events:
             async for event in events:
@@ -172,7 +178,8 @@ async def _leaf(
                 data = stored.check_storable(event, ctx.node_path)
                 scope.log.append((True, {**data, **_pending(ctx)}))
                 yield event
-        payload = stage.encode(_left(scope, ctx), where=ctx.node_path)
+        asks = tool_nodes.noted(scope) if _seam.interrupts_of(ctx) else {}
+        payload = stage.encode({**_left(scope, ctx), **asks}, where=ctx.node_path)
         await attempt.leave(admitted)
     except _seam.NodeInterruptedError:
         interrupts_below_tools.pass_on(ctx, scope.interrupts)
@@ -216,10 +223,10 @@ def _ran_out(scope: Scope) -> bool:
     )
 
 
-def _terms(stage: Stage, node: BaseNode, node_input: Any) -> Entering:
+def _terms(stage: Stage, node: BaseNode, node_input: Any, fit: Fit | None) -> Entering:
     tool, args = _seam.tool_of(node), {"node_input": _input_data(node_input)}
     if tool is not None:
-        return stage.policy_of(tool.name, args, tool, getattr(tool, "func", None))
+        return stage.policy_of(tool.name, args, tool, getattr(tool, "func", None), fit=fit)
     return stage.policy_of("", args, node, _seam.function_of(node))
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 
 from durable_adk.adk import _seam
+from durable_adk.model.activity import Record
+from durable_adk.model.doubt import Terms
+
+SinceEntered = Callable[[Record], tuple[str, str] | None]
+"""``Call.since_entered``."""
 
 
 class Fit(NamedTuple):
@@ -19,16 +24,20 @@ class Fit(NamedTuple):
         fits: The tool has parameters of all the names that it is called with.
         lacks: What it needs and is not called with: ADK answers such a call with an error. None:
             that was not looked at when the call was shown.
-        strange: Names that it is called with and has no parameters of; for texts.
+        unknown: What it is called with and has no parameters for.
     """
 
     fits: bool
     lacks: tuple[str, ...] | None = ()
-    strange: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def is_worse_than(self, shown: Fit) -> bool:
         """Whether a call that ran, or would have, as it was shown does not any more."""
         return (shown.fits and not self.fits) or bool(self.new_needs(shown))
+
+    def told(self) -> dict[str, Any]:
+        """As an intent holds it."""
+        return {"fits": self.fits, "lacks": list(self.lacks or ())}
 
     def new_needs(self, shown: Fit) -> list[str]:
         """What is needed now and was not when the call was shown."""
@@ -39,31 +48,48 @@ class Fit(NamedTuple):
 def fit_of(tool: BaseTool, args: Mapping[str, Any]) -> Fit:
     """How a tool, as it is now, takes these arguments."""
     needs = _seam.needs(tool) if isinstance(tool, FunctionTool) else ()
-    fits, lacks = takes(tool, args), tuple(name for name in needs if name not in args)
-    strange = () if fits else tuple(sorted(set(args) - set(names_of(tool))))
-    return Fit(fits, lacks, strange)
+    unknown = () if takes(tool, args) else tuple(sorted(set(args) - set(names_of(tool))))
+    lacks = tuple(name for name in needs if name not in args)
+    return Fit(not unknown, lacks, unknown)
 
 
 def takes(tool: BaseTool, args: Mapping[str, Any]) -> bool:
-    """Whether the tool's function has parameters of these names, as far as one can see."""
-    func = getattr(tool, "func", None)
-    try:
-        parameters = inspect.signature(func).parameters if func is not None else {}
-    except (TypeError, ValueError):
-        return True
-    if not parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    """Whether the tool's function has parameters of these names, as far as one can see: a function
+    without any takes no arguments, a tool without a function that can be looked at takes all."""
+    parameters = _parameters(tool)
+    if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return True
     return set(args) <= set(parameters)
 
 
 def names_of(tool: BaseTool) -> list[str]:
     """Names of the parameters of a tool's function; none where one cannot see them."""
+    return [name for name in _parameters(tool) or () if name != "tool_context"]
+
+
+def _parameters(tool: BaseTool) -> Mapping[str, inspect.Parameter] | None:
+    """Of a tool's function; None where one cannot see them."""
     func = getattr(tool, "func", None)
     try:
-        parameters = inspect.signature(func).parameters if func is not None else {}
+        return None if func is None else inspect.signature(func).parameters
     except (TypeError, ValueError):
-        return []
-    return [name for name in parameters if name != "tool_context"]
+        return None
+
+
+def since_entered(tool: BaseTool, now: Fit, text: str) -> SinceEntered:
+    """Compares a call with the intent that its body was entered with before: what that was and what
+    would run now, for people; None if it runs as it did. ``text``: the call, for people."""
+
+    def differs(intent: Record) -> tuple[str, str] | None:
+        told = Terms.of(intent.body).fit
+        if told is None:  # of before it was looked at
+            return None
+        then = Fit(told["fits"], tuple(told["lacks"]))
+        if not now.is_worse_than(then):
+            return None
+        return f"entered {text}", misfit(tool.name, then, now)
+
+    return differs
 
 
 def unlike(shown: str, asked: str) -> str:
@@ -72,7 +98,7 @@ def unlike(shown: str, asked: str) -> str:
 
 
 def misfit(name: str, shown: Fit, now: Fit) -> str:
-    """Why a tool cannot run with the arguments that were shown, for people."""
+    """Why the tool of this name cannot run with the arguments that were shown, for people."""
     if shown.fits and not now.fits:
-        return f"{name} without {', '.join(now.strange)}"
+        return f"{name} without {', '.join(now.unknown)}"
     return f"{name}, which needs {', '.join(now.new_needs(shown))}"

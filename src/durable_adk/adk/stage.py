@@ -41,11 +41,16 @@ from durable_adk.model.position import (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an answered confirmation was about, as it was shown: it must be what runs."""
+    """What an answered confirmation was about, as it was shown: it must be what runs.
+
+    Attributes:
+        names: Of the arguments of a tool that is a node, if somebody agreed to it.
+    """
 
     digest: str
     text: str
     fit: Fit
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -73,7 +78,8 @@ class Stage:
         open_calls: ``segments`` and ``call_segments`` as the step leaves them.
         handed_over: Whom an agent that is no node handed over to and is not done with, by path.
         went_to: The same as earlier steps left it.
-        shown: Of confirmed calls, by (agent path, call id): models repeat their ids.
+        shown: Of confirmed calls, by (agent path, call id): models repeat their ids; of tool nodes
+            by (path, nothing).
         toolsets: The toolset that a tool came from, by (agent path, tool name).
         limits: Timeouts of node runs that are under way, by the id of their context.
         active: ADK path and branch of the node runs that are entered now.
@@ -193,15 +199,21 @@ class Stage:
         return [ticket for ticket in self.in_flight if not ticket.settled]
 
     def policy_of(
-        self, name: str, args: Mapping[str, Any], *marked: object, call_id: str = ""
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        *marked: object,
+        call_id: str = "",
+        fit: Fit | None = None,
     ) -> Entering:
         """By the name in the App or its configuration, else by the mark on one of the things, the
-        last of which is the function."""
+        last of which is the function. ``fit``: of a tool."""
         policy, reconcile, place = self.policies.of(name, *marked)
         if policy is UnknownOutcome.RERUN or (policy is UnknownOutcome.FAIL and reconcile is None):
             return Entering(policy)
         returns = schema_of(marked[-1])
-        intent = intent_body(policy, args, place, call_id=call_id, returns=returns)
+        told = None if fit is None else fit.told()
+        intent = intent_body(policy, args, place, call_id=call_id, returns=returns, fit=told)
         return Entering(policy, intent, reconcile)
 
     # ---------------------------------------------------------------- identity

@@ -20,12 +20,13 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, check, expiring, outcomes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
-from durable_adk.adk.parameters import fit_of, misfit, names_of, takes, unlike
+from durable_adk.adk.parameters import Fit, fit_of, misfit, names_of, since_entered, takes, unlike
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.doubt import UNFIT
 from durable_adk.model.position import Position
 from durable_adk.model.redaction import redacted
 
@@ -85,19 +86,15 @@ def agent_of(call: Scope) -> Scope:
     return call.parent
 
 
-def note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> bool:
+def note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext) -> Fit:
     """Note what a call runs with, or would: what a person is shown.
 
-    Returns: whether the arguments fit the tool's parameters.
+    Returns: how the arguments fit the tool's parameters.
     """
     place, fit = (agent_of(call).path, context.function_call_id or ""), fit_of(tool, args)
     call.stage.gated[place] = (tool.name, copy.deepcopy(args), fit)
     expiring.note(call.stage, *place, tool)
-    return fit.fits
-
-
-UNFIT = "unfit"
-"""In a record: the tool had no parameters of the names that it was called with."""
+    return fit
 
 
 OVER = "over"
@@ -133,9 +130,9 @@ async def _recorded(
         run = agent_tool_waits.stand_in(tool)
     except ConfigError as error:
         await attempt.halt(error)
-    fits = note(call, tool, args, context)
-    func = getattr(tool, "func", None)
-    terms = stage.policy_of(tool.name, args, tool, func, call_id=context.function_call_id or "")
+    fit = note(call, tool, args, context)
+    func, call_id = getattr(tool, "func", None), context.function_call_id or ""
+    terms = stage.policy_of(tool.name, args, tool, func, call_id=call_id, fit=fit)
     admitted = await stage.admit(
         agent,
         Call(
@@ -148,6 +145,7 @@ async def _recorded(
             policy=terms.policy,
             intent=terms.intent,
             reconcile=terms.reconcile,
+            since_entered=since_entered(tool, fit, asked),
         ),
     )
     if isinstance(admitted, Replayed):
@@ -165,7 +163,7 @@ async def _recorded(
             if context.actions.requested_auth_configs and not stage.keeps_secrets:
                 await attempt.halt(check.credential(agent.node_path, tool.name))
             left = {"result": result, **_left(before, context, scope), **_over(context, was_over)}
-            if not fits:  # ADK leaves out what a model made up
+            if not fit.fits:  # ADK leaves out what a model made up
                 left[UNFIT] = True
             payload = stage.encode(left, where=f"{tool.name} result")
             await attempt.leave(admitted)

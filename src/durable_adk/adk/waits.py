@@ -142,10 +142,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
                 "args": redacted(given, stage.redact),
             },
             "response_schema": None,
-            "shown": codec.digest(codec.encode([name, given], where="arguments")),
-            "fits": fit.fits,
-            "lacks": list(fit.lacks or ()),
-            **({"strange": list(fit.strange)} if fit.strange else {}),
+            **_as_shown(name, given, fit),
             **_held(stage, asked.path, about.get("id", "")),
             "segment": _segment(stage, asked.path, about.get("id", "")),
         }
@@ -157,6 +154,7 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
             "response_schema": args.get("response_schema"),
             "shown": "",
             **_held(stage, asked.path, ""),
+            **_confirms(stage, asked),
         }
     return WaitKind.INPUT, {
         "message": "",
@@ -169,6 +167,31 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
         "response_schema": None,
         "shown": "",
     }
+
+
+def _confirms(stage: Stage, asked: _Asked) -> dict[str, Any]:
+    """What the question of a tool that is a node is about: as in a confirmation."""
+    found, payload = stage.gated.get((asked.path, "")), (asked.call.args or {}).get("payload")
+    if found is None or not isinstance(payload, Mapping) or payload.get("tool_name") is None:
+        return {}
+    return _as_shown(*found)
+
+
+def _as_shown(name: str, args: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    return {
+        "shown": codec.digest(codec.encode([name, args], where="arguments")),
+        "fits": fit.fits,
+        "lacks": list(fit.lacks or ()),
+        "unknown": list(fit.unknown),
+    }
+
+
+def _call_in(content: Mapping[str, Any]) -> tuple[str, Any]:
+    """Name and arguments of the call that a confirmation is about; they may be redacted."""
+    call = content["tool_call"]
+    if call is not None:
+        return call["name"], call["args"]
+    return content["payload"]["tool_name"], content["payload"]["args"]
 
 
 def _segment(stage: Stage, path: str, call_id: str) -> str:
@@ -192,32 +215,33 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
         ReplayMismatch: at the first one.
     """
     for now, then in zip(asked, recorded, strict=True):
-        if then.kind is not WaitKind.CONFIRMATION:
+        if then.kind not in (WaitKind.CONFIRMATION, WaitKind.INPUT):
             continue
         shown, shows = codec.decode(then.content), codec.decode(now.content)
+        if not (shown["shown"] and shows["shown"]):
+            continue  # a question; or it was asked before that was noted
         same, fit = shown["shown"] == shows["shown"], _fit(shows)
         if same and not fit.is_worse_than(_fit(shown)):
             continue
-        call, given = shows["tool_call"], shown["tool_call"]
-        text = describe(given["name"], given["args"])
+        (name, args), text = _call_in(shows), describe(*_call_in(shown))
         if same:
-            asks = misfit(call["name"], _fit(shown), fit)
+            asks = misfit(name, _fit(shown), fit)
         else:
-            asks = unlike(text, describe(call["name"], call["args"]))
+            asks = unlike(text, describe(name, args))
         raise ReplayMismatch(then.position, recorded=f"shown {text}", asked=asks)
 
 
 def _fit(content: Mapping[str, Any]) -> Fit:
     lacks = content.get("lacks")  # None in waits of before it was looked at
-    strange = tuple(content.get("strange", ()))
-    return Fit(content["fits"], None if lacks is None else tuple(lacks), strange)
+    unknown = tuple(content.get("unknown", ()))
+    return Fit(content["fits"], None if lacks is None else tuple(lacks), unknown)
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
     """The user events that carry the answers: one per branch, in frontier order. The first one also
     carries the state that came with them."""
     for one in answered:
-        _remember(stage, one.wait)
+        _remember(stage, one)
     events = [
         Event(
             invocation_id=stage.invocation_id,
@@ -239,12 +263,17 @@ def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
     return events
 
 
-def _remember(stage: Stage, wait: WaitRequest) -> None:
+def _remember(stage: Stage, answered: AnsweredWait) -> None:
+    wait = answered.wait
     content = codec.decode(wait.content)
     call = content["tool_call"]
     path = known_later(wait.operation_path, Position.parse(wait.position).step)
     if content.get(HELD):
         stage.held.add((path, call["id"] if call else ""))
+    if wait.kind is WaitKind.INPUT and content["shown"]:
+        name, args = _call_in(content)
+        names = tuple(args) if _agrees(answered) and isinstance(args, Mapping) else None
+        stage.shown[path, ""] = Shown(content["shown"], describe(name, args), _fit(content), names)
     if wait.kind is WaitKind.CONFIRMATION and call:
         text = describe(call["name"], call["args"])
         place = (path, call["id"])
@@ -252,6 +281,11 @@ def _remember(stage: Stage, wait: WaitRequest) -> None:
         if content.get("segment"):
             step = Position.parse(wait.position).step
             stage.call_segments[place] = known_later(content["segment"], step)
+
+
+def _agrees(answered: AnsweredWait) -> bool:
+    value = codec.decode(answered.answer.value)
+    return isinstance(value, Mapping) and value.get("confirmed") is True
 
 
 def _part(answered: AnsweredWait) -> types.Part:

@@ -308,7 +308,7 @@ class Attempt(Sleeping):
         """Refuse to try a call again, which did not happen, with other arguments: it is the same
         call, under the same idempotency key."""
         before = self.records.entered(digest)
-        found = None if before is None else mismatch.between(call, before)
+        found = None if before is None else mismatch.since_entered(call, before)
         if found is not None:
             await self.halt(found)
 

@@ -39,6 +39,8 @@ class Call:
         is_part: It is what a body that must not run twice consists of: that one has the intent.
         explain: Takes a recorded ``request``; gives what it had and what this call has instead, for
             people. None from it: the two cannot be compared.
+        since_entered: Takes the intent with which the body was entered before; gives what was
+            entered and what would run now, for people. None from it: it runs as it did.
     """
 
     position: Position
@@ -52,6 +54,7 @@ class Call:
     is_part: bool = False
     explain: Callable[[str], tuple[str, str] | None] | None = None
     alike: tuple[str, ...] = ()
+    since_entered: Callable[[Record], tuple[str, str] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def _position_of(verdict: Record) -> Position:
 
 def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int) -> WaitRequest:
     """What a person is asked. ``doubt`` in the content is for the engine: where a fork at this wait
-    cuts the log, and what the call was."""
+    cuts the log, what the call was, and how a tool took it."""
     verdict, told = doubt.verdict, doubt.told
     position = _position_of(verdict)
     content = {
@@ -300,7 +300,12 @@ def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int
         "tool_call": {"id": doubt.terms.call_id, "name": told.name, "args": dict(args)},
         "response_schema": answer_schema(doubt.terms.returns),
         "shown": verdict.request,
-        "doubt": {"seq": last_seq, "frontier": frontier, "request": verdict.request},
+        "doubt": {
+            "seq": last_seq,
+            "frontier": frontier,
+            "request": verdict.request,
+            "fit": doubt.terms.fit,
+        },
     }
     return WaitRequest(
         digest=position.digest,

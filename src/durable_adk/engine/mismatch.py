@@ -47,6 +47,18 @@ def between(call: Call, record: Record) -> ReplayMismatch | None:
     return None
 
 
+def since_entered(call: Call, intent: Record) -> ReplayMismatch | None:
+    """How a call differs from the one that its body was entered for before, or None. It is the same
+    call, under the same idempotency key: a tool must take what it took then."""
+    found = between(call, intent)
+    if found is not None or call.since_entered is None:
+        return found
+    differs = call.since_entered(intent)
+    if differs is None:
+        return None
+    return ReplayMismatch(call.position.text, recorded=differs[0], asked=differs[1])
+
+
 def at_a_wait(
     call: Call, failed: Payload | None, execution: Execution, settings: EngineSettings
 ) -> Exception:

@@ -9,8 +9,8 @@ from typing import Any
 from durable_adk.engine.ports import Store
 from durable_adk.errors import LeaseLost
 from durable_adk.model import codec
-from durable_adk.model.activity import Record, RecordStatus, slot_of
-from durable_adk.model.doubt import doubted, settled_body
+from durable_adk.model.activity import Record, RecordStatus, UnknownOutcome, slot_of
+from durable_adk.model.doubt import doubted, intent_body, settled_body
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, activity_id
@@ -139,7 +139,7 @@ def _result(one: AnsweredWait, execution: Execution, seq: int) -> Record:
         status=RecordStatus.COMPLETED,
         name=content["tool_call"]["name"],
         node_path=one.wait.node_path,
-        body=settled_body(position.kind, value["result"]),
+        body=settled_body(position.kind, value["result"], content["doubt"].get("fit")),
         started_at=one.answer.at,
         ended_at=one.answer.at,
         attempt=execution.attempt,
@@ -159,6 +159,7 @@ async def entered_before(execution: Execution, step: int, store: Store) -> list[
 
 def _entered(wait: WaitRequest, execution: Execution) -> Record:
     position, attempt_try, content = _about(wait)
+    fit = content["doubt"].get("fit")
     return Record(
         step=position.step,
         digest=position.digest,
@@ -171,6 +172,7 @@ def _entered(wait: WaitRequest, execution: Execution) -> Record:
         name=content["tool_call"]["name"],
         node_path=wait.node_path,
         attempt=execution.attempt,
+        body=fit and intent_body(UnknownOutcome.FAIL, {}, "", fit=fit),
     )
 
 

@@ -81,15 +81,19 @@ def intent_body(
     *,
     call_id: str = "",
     returns: Mapping[str, Any] | None = None,
+    fit: Mapping[str, Any] | None = None,
 ) -> Payload:
     """What an intent holds so that its doubt can be told of: the policy that it was entered under,
     the arguments, and where the function with the ``reconcile`` callback is (or nothing); as far as
-    there is one, ADK's id of the function call, and a JSON schema of what the function returns."""
+    there is one, ADK's id of the function call, a JSON schema of what the function returns, and of
+    a tool how the arguments fit its parameters (``{"fits", "lacks"}``)."""
     told: dict[str, Any] = {"policy": policy.value, "args": dict(args), "reconcile": marked}
     if call_id:
         told["call_id"] = call_id
     if returns is not None:
         told["returns"] = dict(returns)
+    if fit is not None:
+        told["fit"] = dict(fit)
     return encode(told)
 
 
@@ -102,6 +106,7 @@ class Terms:
     marked: str = ""
     call_id: str = ""
     returns: Mapping[str, Any] | None = None
+    fit: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, body: Payload | None) -> Terms:
@@ -114,6 +119,7 @@ class Terms:
             found["reconcile"],
             found.get("call_id", ""),
             found.get("returns"),
+            found.get("fit"),
         )
 
 
@@ -128,11 +134,17 @@ class Told:
     result: Any
 
 
-def settled_body(kind: Kind, result: object) -> Payload:
-    """A result that an answer gave, as the body of a record of this kind."""
+UNFIT = "unfit"
+"""In a tool's record: it had no parameters of the names that it was called with."""
+
+
+def settled_body(kind: Kind, result: object, fit: Mapping[str, Any] | None = None) -> Payload:
+    """A result that an answer gave, as the body of a record of this kind. ``fit``: as in an
+    intent."""
     match kind:
         case Kind.TOOL:
-            return encode({"result": result})
+            is_unfit = fit is not None and not fit["fits"]
+            return encode({"result": result, **({UNFIT: True} if is_unfit else {})})
         case Kind.NODE:
             return encode({SETTLED: result})
         case _:
