@@ -87,8 +87,8 @@ class KeyMissing(ConfigError):
         super().__init__(
             "encryption.keys",
             f"has no key {key_id!r}, which stored content is encrypted with",
-            f"Configure {key_id!r} again (after the key that encrypts, if there is another); nothing"
-            " is lost.",
+            f"Configure {key_id!r} again (after the key that encrypts, if there is another);"
+            " nothing is lost.",
         )
         self.key_id = key_id
 

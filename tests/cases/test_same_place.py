@@ -15,7 +15,6 @@ from google.adk.workflow import START, RetryConfig, Workflow
 from google.genai import types
 
 import durable_adk
-from durable_adk import step
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from tests.cases.conftest import approve
 from tests.support.lives import Ledger

@@ -245,7 +245,7 @@ async def test_beside_a_question_it_sleeps_until_both_are_there(
     with pytest.raises(InvalidAnswer, match="timer"):
         await app.resume("x", {question: "blue", timer: 1})
     assert (await app.executions.outcome("x")).waits == out.waits
-    with pytest.raises(SessionBusy, match="open waits: x~.*Answer its waits"):
+    with pytest.raises(SessionBusy, match=r"open waits: x~.*Answer its waits"):
         await app.invoke(user_id="u", session_id="s", message="more")
     if first == "the answer":
         out = await app.resume("x", {question: "blue"})
