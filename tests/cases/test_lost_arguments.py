@@ -412,6 +412,50 @@ async def test_tool_nodes_below_a_node_and_in_a_worker_are_compared(make_app, le
     assert (out.status, ledger.rows()) == ("completed", [("pay", 5)])
 
 
+@both_modes
+@pytest.mark.parametrize("changed", [without_any, with_another])
+async def test_an_approved_function_node_does_not_run_without_what_was_approved(
+    make_app, ledger, changed, mode
+) -> None:
+    def root(pay: Any) -> Workflow:
+        def first(ctx: Any, node_input: Any) -> Any:
+            ctx.state["amount"] = 5
+            return "go"
+
+        def end(node_input: Any) -> str:
+            return "end"
+
+        paying = FunctionNode(func=pay, require_confirmation=True, rerun_on_resume=True)
+        return Workflow(name="row", edges=[(START, first, paying, end)])
+
+    app = make_app(root(old(ledger)), mode=mode)
+    for execution_id in ("x", "y", "z"):
+        out = await app.invoke(user_id="u", message="go", execution_id=execution_id)
+        assert out.status == "suspended", out.error
+        (wait,) = out.waits
+        assert wait.payload["args"] == {"amount": 5}
+        assert (await app.executions.replay(execution_id)).ok
+        after = make_app(root(changed(ledger)), mode=mode)
+        report = await after.executions.replay(execution_id)
+        assert not report.ok and report.difference, report.error
+        assert report.difference.asked == "pay without amount"
+        if execution_id == "x":
+            stuck_at(await after.resume("x", {wait.id: AGREED}), 'recorded shown pay({"amount": 5')
+            assert not (await after.executions.replay("x")).ok
+            assert ledger.rows() == []
+            out = await rolled_back(app, after)
+            assert (out.status, ledger.rows()) == ("completed", [("pay", 5)]), out.error
+        elif execution_id == "y":
+            out = await after.resume("y", {wait.id: {"confirmed": False}})
+            assert out.status == "completed", out.error
+        else:
+            more = make_app(root(with_one_more(ledger)), mode=mode)
+            assert (await more.executions.replay("z")).ok
+            out = await more.resume("z", {wait.id: AGREED})
+            assert (out.status, ledger.rows()) == ("completed", [("pay", 5)] * 2), out.error
+    assert (await app.executions.replay("x")).ok
+
+
 # ---------------------------------------------------------------- a call in doubt
 
 

@@ -103,6 +103,7 @@ async def _durable(
         async with aclosing(runs(body, scope, node, ctx, node_input)) as events:
             async for event in events:
                 for call in event.get_function_calls():
+                    tool_nodes.note_question(scope, node, call)
                     if call.id:
                         key = (event.branch or invocation.branch, call.id)
                         stage.asked_by.setdefault(key, (scope.path, scope.entry))
@@ -142,7 +143,7 @@ async def _leaf(
     request = _request(node_input, where=f"{ctx.node_path}.input", is_compared=not is_generator)
     is_part = is_generator and scope.parent is not None and scope.parent.once
     tool = _seam.tool_of(node)
-    await tool_nodes.check_agreed(scope, tool)
+    await tool_nodes.check_agreed(scope, tool_nodes.called_by(node))
     fit, since = tool_nodes.of_input(tool, node_input, stage.redact)
     terms = AGAIN if is_part else _terms(stage, node, node_input if request else None, fit)
     admitted = await stage.admit(

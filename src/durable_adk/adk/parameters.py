@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 
 from durable_adk.adk import _seam
 from durable_adk.model.activity import Record
 from durable_adk.model.doubt import Terms
+
+
+class Callee(Protocol):
+    """A tool, or what stands for one: its ``func`` is looked at if it has one."""
+
+    @property
+    def name(self) -> str: ...
+
 
 SinceEntered = Callable[[Record], tuple[str, str] | None]
 """``Call.since_entered``."""
@@ -45,7 +52,7 @@ class Fit(NamedTuple):
         return [] if then is None else [name for name in self.lacks or () if name not in then]
 
 
-def fit_of(tool: BaseTool, args: Mapping[str, Any]) -> Fit:
+def fit_of(tool: Callee, args: Mapping[str, Any]) -> Fit:
     """How a tool, as it is now, takes these arguments."""
     needs = _seam.needs(tool) if isinstance(tool, FunctionTool) else ()
     unknown = () if takes(tool, args) else tuple(sorted(set(args) - set(names_of(tool))))
@@ -53,7 +60,7 @@ def fit_of(tool: BaseTool, args: Mapping[str, Any]) -> Fit:
     return Fit(not unknown, lacks, unknown)
 
 
-def takes(tool: BaseTool, args: Mapping[str, Any]) -> bool:
+def takes(tool: Callee, args: Mapping[str, Any]) -> bool:
     """Whether the tool's function has parameters of these names, as far as one can see: a function
     without any takes no arguments, a tool without a function that can be looked at takes all."""
     parameters = _parameters(tool)
@@ -62,12 +69,12 @@ def takes(tool: BaseTool, args: Mapping[str, Any]) -> bool:
     return set(args) <= set(parameters)
 
 
-def names_of(tool: BaseTool) -> list[str]:
+def names_of(tool: Callee) -> list[str]:
     """Names of the parameters of a tool's function; none where one cannot see them."""
     return [name for name in _parameters(tool) or () if name != "tool_context"]
 
 
-def _parameters(tool: BaseTool) -> Mapping[str, inspect.Parameter] | None:
+def _parameters(tool: Callee) -> Mapping[str, inspect.Parameter] | None:
     """Of a tool's function; None where one cannot see them."""
     func = getattr(tool, "func", None)
     try:
@@ -76,7 +83,7 @@ def _parameters(tool: BaseTool) -> Mapping[str, inspect.Parameter] | None:
         return None
 
 
-def since_entered(tool: BaseTool, now: Fit, text: str) -> SinceEntered:
+def since_entered(tool: Callee, now: Fit, text: str) -> SinceEntered:
     """Compares a call with the intent that its body was entered with before: what that was and what
     would run now, for people; None if it runs as it did. ``text``: the call, for people."""
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Set
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils.content_utils import extract_text_from_content
+from google.adk.workflow import BaseNode
 from google.genai import types
 from pydantic import BaseModel
 
+from durable_adk.adk import _seam
 from durable_adk.adk.parameters import Fit, SinceEntered, fit_of, misfit, since_entered, unlike
 from durable_adk.adk.scope import Scope
 from durable_adk.adk.stage import Shown
@@ -28,6 +30,38 @@ from durable_adk.model.redaction import redacted
 
 GATED = "gated"
 """In the record of a node that waits: the arguments of its call."""
+
+
+class Function(NamedTuple):
+    """The function of a node that asks before it runs, as a tool that has no more to it."""
+
+    name: str
+    func: Any
+
+
+def called_by(node: BaseNode) -> BaseTool | Function | None:
+    """What a node calls that may be asked about first; None for what is no such node."""
+    tool = _seam.tool_of(node)
+    if tool is not None or not getattr(node, "require_confirmation", False):
+        return tool
+    return Function(node.name, _seam.function_of(node))
+
+
+def note_question(scope: Scope, node: BaseNode, call: types.FunctionCall) -> None:
+    """Note what the question of a function's node is about: the names of what it runs with. ADK has
+    no gate for it; the values come as they did, from the node's input and the state."""
+    function, shown = called_by(node), confirmed_in(call)
+    if isinstance(function, Function) and shown is not None:
+        names: dict[str, Any] = dict.fromkeys(shown["args"])
+        scope.stage.gated[scope.path, ""] = (function.name, names, fit_of(function, names))
+
+
+def confirmed_in(call: types.FunctionCall) -> Mapping[str, Any] | None:
+    """``{"tool_name", "args"}`` of the question whether a node may run; None for any other."""
+    payload = (call.args or {}).get("payload")
+    if not isinstance(payload, Mapping) or "tool_name" not in payload:
+        return None
+    return payload if isinstance(payload.get("args"), Mapping) else None
 
 
 def note(scope: Scope, tool: BaseTool, args: Mapping[str, Any]) -> None:
@@ -51,7 +85,7 @@ def note_again(scope: Scope, tool: BaseTool | None, record: Record) -> None:
         scope.stage.gated[scope.path, ""] = (tool.name, found, fit_of(tool, found))
 
 
-async def check_agreed(scope: Scope, tool: BaseTool | None) -> None:
+async def check_agreed(scope: Scope, tool: BaseTool | Function | None) -> None:
     """Refuse what does not take the arguments that a person agreed to before it is entered: a check
     does not enter it, and no call is then in doubt that did not begin."""
     stage = scope.stage

@@ -9,7 +9,7 @@ from typing import Any
 from google.adk.events import Event
 from google.genai import types
 
-from durable_adk.adk import check, expiring, late_results, paths
+from durable_adk.adk import check, expiring, late_results, paths, tool_nodes
 from durable_adk.adk._patches import (
     answers_of_branches,
     answers_that_look_like_json,
@@ -170,9 +170,9 @@ def _content(stage: Stage, asked: _Asked) -> tuple[WaitKind, dict[str, Any]]:
 
 
 def _confirms(stage: Stage, asked: _Asked) -> dict[str, Any]:
-    """What the question of a tool that is a node is about: as in a confirmation."""
-    found, payload = stage.gated.get((asked.path, "")), (asked.call.args or {}).get("payload")
-    if found is None or not isinstance(payload, Mapping) or payload.get("tool_name") is None:
+    """What the question whether a node may run is about: as in a confirmation."""
+    found = stage.gated.get((asked.path, ""))
+    if found is None or tool_nodes.confirmed_in(asked.call) is None:
         return {}
     return _as_shown(*found)
 

@@ -40,7 +40,8 @@ class WaitRequest:
         author: The agent that asked.
         content: Payload of ``{"message", "payload", "tool_call", "response_schema", "shown"}``;
             ``tool_call`` is ``{"id", "name", "args"}`` or None, ``shown`` the digest of tool and
-            arguments that the answer is about, or empty.
+            arguments that the answer is about, or empty. Where it is not, ``fits``, ``lacks`` and
+            ``unknown`` say how the tool took them (``adk.parameters.Fit``).
         expires_at: Server milliseconds, or None. Of a timer: when it is due.
         expires_after: Where ``expires_at`` is not known yet: milliseconds from the write that makes
             the frontier visible. Stays, for forks that ask again.
