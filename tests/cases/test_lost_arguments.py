@@ -20,7 +20,7 @@ from google.adk.workflow import START, FunctionNode, Workflow
 from pydantic import BaseModel
 
 from durable_adk import durable_tool
-from durable_adk.adk.parameters import fit_of
+from durable_adk.adk.parameters import Fit, fit_of
 from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from durable_adk.testing import FaultPlan
 from tests.support.lives import Ledger
@@ -79,6 +79,17 @@ def with_one_more(ledger: Ledger) -> Any:
     return pay
 
 
+def with_anything(ledger: Ledger) -> Any:
+    """Wrapped without a word of what it wraps: ADK hands it nothing."""
+
+    def pay(*args: Any, **named: Any) -> str:
+        """Pay."""
+        ledger.add("pay", args, named)
+        return "paid"
+
+    return pay
+
+
 LOST = [without_any, with_context_only, with_another]
 both_modes = pytest.mark.parametrize("mode", ["restore", "walk"])
 
@@ -126,7 +137,7 @@ async def killed(make_app: Any, clock: Any, root: Any, point: str, **more: Any) 
 
 
 @both_modes
-@pytest.mark.parametrize("changed", LOST)
+@pytest.mark.parametrize("changed", [*LOST, with_anything])
 async def test_an_approved_call_does_not_run_without_what_was_approved(
     make_app, ledger, changed, mode
 ) -> None:
@@ -257,6 +268,22 @@ def _all_kinds() -> dict[str, tuple[BaseTool, bool]]:
 
 
 KINDS = _all_kinds()
+
+
+@both_modes
+async def test_a_tool_that_takes_anything_stays_what_it_was(make_app, ledger, mode) -> None:
+    app = make_app(desk(gated(with_anything(ledger))), mode=mode)
+    out = await app.invoke(user_id="u", message="go", execution_id="x")
+    out = await app.resume("x", {out.waits[0].id: AGREED})
+    assert (out.status, ledger.rows()) == ("completed", [("pay", [], {})])
+    assert (await app.executions.replay("x")).ok
+
+
+def test_nothing_is_said_of_a_wait_that_does_not_know_what_its_tool_got() -> None:
+    now = fit_of(KINDS["anything"][0], {"amount": 5})
+    assert now.is_worse_than(Fit(True, (), ()))
+    assert not now.is_worse_than(Fit(True, (), None))
+    assert not now.is_worse_than(Fit(True, (), ("amount",)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

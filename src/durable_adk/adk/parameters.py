@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 
 from durable_adk.adk import _seam
 from durable_adk.model.activity import Record
@@ -31,20 +32,39 @@ class Fit(NamedTuple):
         fits: The tool has parameters of all the names that it is called with.
         lacks: What it needs and is not called with: ADK answers such a call with an error. None:
             that was not looked at when the call was shown.
-        unknown: What it is called with and has no parameters for.
+        unknown: What it is called with and does not get. None: as for ``lacks``.
     """
 
     fits: bool
     lacks: tuple[str, ...] | None = ()
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...] | None = ()
 
     def is_worse_than(self, shown: Fit) -> bool:
         """Whether a call that ran, or would have, as it was shown does not any more."""
-        return (shown.fits and not self.fits) or bool(self.new_needs(shown))
+        return (shown.fits and not self.fits) or bool(self.lost(shown) or self.new_needs(shown))
 
     def told(self) -> dict[str, Any]:
         """As an intent holds it."""
-        return {"fits": self.fits, "lacks": list(self.lacks or ())}
+        return {
+            "fits": self.fits,
+            "lacks": list(self.lacks or ()),
+            "unknown": list(self.unknown or ()),
+        }
+
+    @classmethod
+    def from_told(cls, told: Mapping[str, Any]) -> Fit:
+        """From what an intent or a wait holds, of whatever version."""
+        lacks, unknown = told.get("lacks"), told.get("unknown")
+        return cls(
+            told["fits"],
+            None if lacks is None else tuple(lacks),
+            None if unknown is None else tuple(unknown),
+        )
+
+    def lost(self, shown: Fit) -> list[str]:
+        """What it does not get now, and did when the call was shown."""
+        then = shown.unknown
+        return [] if then is None else [name for name in self.unknown or () if name not in then]
 
     def new_needs(self, shown: Fit) -> list[str]:
         """What is needed now and was not when the call was shown."""
@@ -55,9 +75,15 @@ class Fit(NamedTuple):
 def fit_of(tool: Callee, args: Mapping[str, Any]) -> Fit:
     """How a tool, as it is now, takes these arguments."""
     needs = _seam.needs(tool) if isinstance(tool, FunctionTool) else ()
-    unknown = () if takes(tool, args) else tuple(sorted(set(args) - set(names_of(tool))))
     lacks = tuple(name for name in needs if name not in args)
-    return Fit(not unknown, lacks, unknown)
+    fits = takes(tool, args)
+    # ADK hands over what there are parameters for by name, also where there is one for all others.
+    is_lost = not fits or (type(tool) in _PLAIN and _parameters(tool) is not None)
+    unknown = tuple(sorted(set(args) - set(names_of(tool)))) if is_lost else ()
+    return Fit(fits, lacks, unknown)
+
+
+_PLAIN = (FunctionTool, LongRunningFunctionTool)
 
 
 def takes(tool: Callee, args: Mapping[str, Any]) -> bool:
@@ -91,7 +117,7 @@ def since_entered(tool: Callee, now: Fit, text: str) -> SinceEntered:
         told = Terms.of(intent.body).fit
         if told is None:  # of before it was looked at
             return None
-        then = Fit(told["fits"], tuple(told["lacks"]))
+        then = Fit.from_told(told)
         if not now.is_worse_than(then):
             return None
         return f"entered {text}", misfit(tool.name, then, now)
@@ -106,6 +132,6 @@ def unlike(shown: str, asked: str) -> str:
 
 def misfit(name: str, shown: Fit, now: Fit) -> str:
     """Why the tool of this name cannot run with the arguments that were shown, for people."""
-    if shown.fits and not now.fits:
-        return f"{name} without {', '.join(now.unknown)}"
+    if lost := now.lost(shown) or (shown.fits and not now.fits and now.unknown):
+        return f"{name} without {', '.join(lost)}"
     return f"{name}, which needs {', '.join(now.new_needs(shown))}"

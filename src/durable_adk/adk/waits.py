@@ -180,9 +180,7 @@ def _confirms(stage: Stage, asked: _Asked) -> dict[str, Any]:
 def _as_shown(name: str, args: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
     return {
         "shown": codec.digest(codec.encode([name, args], where="arguments")),
-        "fits": fit.fits,
-        "lacks": list(fit.lacks or ()),
-        "unknown": list(fit.unknown),
+        **fit.told(),
     }
 
 
@@ -220,21 +218,15 @@ def check_shown(asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -
         shown, shows = codec.decode(then.content), codec.decode(now.content)
         if not (shown["shown"] and shows["shown"]):
             continue  # a question; or it was asked before that was noted
-        same, fit = shown["shown"] == shows["shown"], _fit(shows)
-        if same and not fit.is_worse_than(_fit(shown)):
+        same, fit = shown["shown"] == shows["shown"], Fit.from_told(shows)
+        if same and not fit.is_worse_than(Fit.from_told(shown)):
             continue
         (name, args), text = _call_in(shows), describe(*_call_in(shown))
         if same:
-            asks = misfit(name, _fit(shown), fit)
+            asks = misfit(name, Fit.from_told(shown), fit)
         else:
             asks = unlike(text, describe(name, args))
         raise ReplayMismatch(then.position, recorded=f"shown {text}", asked=asks)
-
-
-def _fit(content: Mapping[str, Any]) -> Fit:
-    lacks = content.get("lacks")  # None in waits of before it was looked at
-    unknown = tuple(content.get("unknown", ()))
-    return Fit(content["fits"], None if lacks is None else tuple(lacks), unknown)
 
 
 def feed(stage: Stage, answered: Sequence[AnsweredWait]) -> list[Event]:
@@ -273,11 +265,13 @@ def _remember(stage: Stage, answered: AnsweredWait) -> None:
     if wait.kind is WaitKind.INPUT and content["shown"]:
         name, args = _call_in(content)
         names = tuple(args) if _agrees(answered) and isinstance(args, Mapping) else None
-        stage.shown[path, ""] = Shown(content["shown"], describe(name, args), _fit(content), names)
+        stage.shown[path, ""] = Shown(
+            content["shown"], describe(name, args), Fit.from_told(content), names
+        )
     if wait.kind is WaitKind.CONFIRMATION and call:
         text = describe(call["name"], call["args"])
         place = (path, call["id"])
-        stage.shown[place] = Shown(content["shown"], text, _fit(content))
+        stage.shown[place] = Shown(content["shown"], text, Fit.from_told(content))
         if content.get("segment"):
             step = Position.parse(wait.position).step
             stage.call_segments[place] = known_later(content["segment"], step)

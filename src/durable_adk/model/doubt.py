@@ -86,7 +86,7 @@ def intent_body(
     """What an intent holds so that its doubt can be told of: the policy that it was entered under,
     the arguments, and where the function with the ``reconcile`` callback is (or nothing); as far as
     there is one, ADK's id of the function call, a JSON schema of what the function returns, and of
-    a tool how the arguments fit its parameters (``{"fits", "lacks"}``)."""
+    a tool how the arguments fit its parameters (``{"fits", "lacks", "unknown"}``)."""
     told: dict[str, Any] = {"policy": policy.value, "args": dict(args), "reconcile": marked}
     if call_id:
         told["call_id"] = call_id
