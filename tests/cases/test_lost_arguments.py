@@ -541,3 +541,24 @@ async def test_what_a_model_made_up_stays_no_changed_code_when_it_is_in_doubt(
     assert out.status == "completed", out.error
     assert (await app.executions.replay("x")).ok
     assert ledger.rows() == [("pay", 5)] * (2 if answer is NOT_DONE else 1)
+
+
+@both_modes
+async def test_a_fork_at_a_doubt_knows_how_the_tool_took_its_arguments(
+    make_app, ledger, clock, mode
+) -> None:
+    root = desk(asks_if_unknown(old(ledger)))
+    await killed(make_app, clock, root, "ran tool:pay", mode=mode)
+    app = make_app(desk(asks_if_unknown(old(ledger))), mode=mode)
+    (out,) = await app.recover()
+    fork = await app.sessions.fork("u", out.session_id, before=out.waits[0].id)
+    (wait,) = (await app.executions.outcome(fork.execution_id)).waits
+    after = make_app(desk(asks_if_unknown(with_another(ledger))), mode=mode)
+    report = await after.executions.replay(fork.execution_id)
+    assert not report.ok and report.difference, report.error
+    stuck_at(await after.resume(fork.execution_id, {wait.id: NOT_DONE}), "asked pay without amount")
+    assert ledger.rows() == [("pay", 5)]
+    await app.retry(fork.execution_id)
+    (again,) = [one for one in await app.recover() if one.execution_id == fork.execution_id]
+    assert (again.status, ledger.rows()) == ("completed", [("pay", 5)] * 2)
+    assert (await app.executions.replay(fork.execution_id)).ok
