@@ -1,7 +1,8 @@
-"""Tools that are nodes: what their confirmations show, and that nothing else runs for them.
+"""Tools and functions that are nodes: what their confirmations show, and that nothing else runs.
 
 ADK draws the id of such a call anew in every run: its place is the path of the node, which has one
-call at a time.
+call at a time. Of a function's node only the names are compared: ADK has no gate for it that could
+be stepped into, and its values come from its input and the state as they did.
 """
 
 from __future__ import annotations
