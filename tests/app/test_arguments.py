@@ -9,6 +9,7 @@ import pytest
 from google.genai import types
 
 from durable_adk import App, ConfigError, DurableError, InvalidAnswer, NotFound
+from durable_adk.app.checks import MAX_BY, MAX_REASON
 from durable_adk.errors import NotStorable
 from durable_adk.testing import memory_client
 from tests.app import agents
@@ -177,6 +178,34 @@ BAD_ANSWERS: list[Any] = [
     {"confirmed": True, "more": 1},
     {"confirmed": {"$ne": False}},
 ]
+
+
+async def test_texts_for_people_have_a_limit_that_names_their_argument(make_app: MakeApp) -> None:
+    """MongoDB's own, of 16 MB, would be met by the write, which knows no argument."""
+    app = make_app(agents.payer([]))
+    out = await app.invoke(user_id="u", message="hi", execution_id="e")
+    (wait,) = out.waits
+    long, yes = "x" * 17_000_000, {"confirmed": True}
+    refused: dict[str, list[Callable[[], Any]]] = {
+        "by: has 17000000 characters": [
+            lambda: app.answer(wait.id, yes, by=long),
+            lambda: app.resume("e", {wait.id: yes}, by=long),
+        ],
+        "reason: has 17000000 characters": [
+            lambda: app.cancel("e", long),
+            lambda: app.give_up("e", long),
+            lambda: app.retry("e", long),
+        ],
+    }
+    for said, calls in refused.items():
+        for call in calls:
+            with pytest.raises(ConfigError, match=said) as caught:
+                await call()
+            assert "nothing was done" in caught.value.remedy
+    assert (await app.executions.outcome("e")).waits == out.waits
+    await app.answer(wait.id, yes, by="y" * MAX_BY)
+    await app.cancel("e", "z" * MAX_REASON)
+    assert (await app.executions.get("e")).status == "cancelled"
 
 
 @pytest.mark.parametrize("value", [*BAD_ANSWERS, Nothing(), b"yes", (1,)], ids=shown)

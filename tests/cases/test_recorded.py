@@ -8,12 +8,15 @@ import uuid
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
 from google.adk.events import RequestInput
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 
 import durable_adk
 from durable_adk import current_activity_id, current_fencing_token, step
-from durable_adk.adk.scripted_model import calls, says
+from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from tests.cases.conftest import approve
 from tests.faults.catalogue import Tools, agent
 
@@ -57,6 +60,40 @@ async def test_a_step_in_a_callback_runs_once_though_the_callback_runs_again(
     assert out.status == "completed"
     assert ledger.rows().count(("audited",)) == 2, "two turns, each audited once"
     assert ledger.rows().count(("callback",)) == 4
+
+
+async def test_a_step_whose_name_cannot_be_stored_is_refused(make_app, ledger) -> None:
+    async def parts(node_input: Any) -> None:
+        await step("a\ud800b", ledger.add, "ran")
+
+    app = make_app(Workflow(name="flow", edges=[(START, parts)]))
+    out = await app.invoke(user_id="u", message="go")
+    assert (out.status, out.error.type) == ("failed", "ConfigError")
+    assert out.error.message.startswith(r"step('a\ud800b'): has a character that is no")
+    assert ledger.rows() == []
+
+
+@pytest.mark.parametrize("tool", ["plain", "confirmed", "long"])
+async def test_a_call_id_that_cannot_be_stored_is_refused_by_its_path(
+    make_app, ledger, tool: str
+) -> None:
+    """A person's answer and ADK's own ids are derived from it."""
+
+    def pay(amount: int) -> None:
+        """Pay."""
+        ledger.add("pay", amount)
+
+    tools = {
+        "plain": pay,
+        "confirmed": FunctionTool(pay, require_confirmation=True),
+        "long": LongRunningFunctionTool(pay),
+    }
+    asks = ScriptedModel(script=[calls(("pay", {"amount": 1}, "a\ud800b")), says("done")])
+    app = make_app(LlmAgent(name="root", model=asks, tools=[tools[tool]]))
+    out = await app.invoke(user_id="u", message="go")
+    assert (out.status, out.error.type) == ("failed", "NotStorable")
+    assert out.error.message.startswith("response.content.parts[0].function_call.id: has a")
+    assert ledger.rows() == []
 
 
 async def test_a_step_keeps_its_failure_and_its_types(make_app, ledger) -> None:

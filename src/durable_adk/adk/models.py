@@ -143,16 +143,28 @@ def _taken(response: LlmResponse) -> LlmResponse | dict[str, Any]:
     """A response as it is recorded, at once: the model's object may be used again. One that cannot
     be is kept for when the model has ended: that is refused then."""
     try:
-        return plain.to_plain(response, "response")
+        return _to_plain(response)
     except NotStorable:
         return response.model_copy(deep=True)
+
+
+def _to_plain(response: LlmResponse) -> dict[str, Any]:
+    for place, part in enumerate((response.content.parts if response.content else None) or ()):
+        call = part.function_call
+        if call and call.id and not codec.is_text(call.id):
+            raise NotStorable(
+                f"response.content.parts[{place}].function_call.id",
+                f"has a character that is no Unicode text (a lone surrogate): {call.id[:300]!r}",
+                "Have the model leave the id out: it gets one.",
+            )
+    return plain.to_plain(response, "response")
 
 
 def _to_payload(
     scope: Scope, responses: list[LlmResponse | dict[str, Any]], called: set[str]
 ) -> Payload:
     dumped = [
-        plain.to_plain(response, "response") if isinstance(response, LlmResponse) else response
+        _to_plain(response) if isinstance(response, LlmResponse) else response
         for response in responses
     ]
     left = {"responses": dumped, **toolsets.marks(scope, called)}

@@ -17,6 +17,7 @@ from durable_adk.adk import outcomes
 from durable_adk.adk.returned import rebuilt
 from durable_adk.adk.scope import Scope, current
 from durable_adk.errors import ConfigError
+from durable_adk.model import codec
 from durable_adk.model.activity import Kind
 from durable_adk.model.doubt import Told
 
@@ -36,7 +37,7 @@ async def step(
     that ``durable_tool`` puts on a function counts here too.
 
     Raises:
-        ConfigError: the name is empty, or ``step`` is called inside a ``step``.
+        ConfigError: the name is empty or no Unicode text, or ``step`` is called inside a ``step``.
         NotStorable: the result cannot be recorded.
     """
     _check_name(name)
@@ -55,6 +56,12 @@ async def step(
 def _check_name(name: object) -> None:
     if not (isinstance(name, str) and name):
         raise ConfigError("step(name)", f"expected text, got {name!r}", "Name what is recorded.")
+    if not codec.is_text(name):
+        raise ConfigError(
+            f"step({name[:300]!r})",
+            "has a character that is no Unicode text (a lone surrogate)",
+            "Name what is recorded.",
+        )
 
 
 async def _record(

@@ -298,7 +298,7 @@ class App(Operating):
             execution_id: Which one.
             answers: ``{wait id: value}`` for every open wait. A confirmation takes
                 ``{"confirmed": bool, "payload": ...}``, an input any JSON value but null.
-            by: Who answers, for the record.
+            by: Who answers, for the record: up to 1,000 characters.
             timeout: As for ``invoke``.
 
         Raises:

@@ -12,6 +12,10 @@ from durable_adk.model.identity import checked_id
 from durable_adk.model.position import split_activity_id
 
 MAX_PAGE = 1_000
+MAX_BY = 1_000
+"""Characters; it is stored with each answer."""
+MAX_REASON = 10_000
+"""Characters; it is stored with the execution, and with every call that it closes."""
 
 
 def not_yet(name: str, instead: str) -> ConfigError:
@@ -107,11 +111,25 @@ def checked_text(what: str, text: object) -> str:
     return text
 
 
+def checked_short(what: str, text: object, most: int) -> str:
+    """Text for people, of at most ``most`` characters.
+
+    Raises:
+        ConfigError: it is no text, or longer.
+    """
+    checked = checked_text(what, text)
+    if len(checked) > most:
+        raise ConfigError(
+            what, f"has {len(checked)} characters", f"Keep it to {most}; nothing was done."
+        )
+    return checked
+
+
 def checked_by(by: object) -> str | None:
     """Who answers. ``expiry`` is the library's own: it answers what nobody did in time."""
     if by is None:
         return None
-    text = checked_text("by", by)
+    text = checked_short("by", by, MAX_BY)
     if text == "expiry":
         raise ConfigError("by", "'expiry' is reserved", "Name who answers, or leave it out.")
     return text

@@ -43,7 +43,8 @@ class Operating(Building):
     async def answer(self, wait_id: str, value: Any, *, by: str | None = None) -> AnswerReceipt:
         """Store one answer. Nothing runs: the last one makes the execution due.
 
-        A worker, ``recover()`` or ``resume`` then goes on with it. Needs no root agent.
+        A worker, ``recover()`` or ``resume`` then goes on with it. Needs no root agent. ``by`` has
+        up to 1,000 characters, the ``reason`` of ``cancel``, ``give_up`` and ``retry`` 10,000.
 
         Raises:
             NotFound: there is no such wait.
@@ -109,7 +110,8 @@ class Operating(Building):
 
     def _named(self, execution_id: object, reason: object) -> tuple[str, str]:
         self._lifecycle.check_enabled()
-        return checked_id("execution_id", execution_id), checks.checked_text("reason", reason)
+        why = checks.checked_short("reason", reason, checks.MAX_REASON)
+        return checked_id("execution_id", execution_id), why
 
     async def recover(self, limit: int = 100) -> tuple[Outcome, ...]:
         """Go on once with everything that is due: crashed, submitted, answered, backed off.

@@ -37,7 +37,7 @@ from durable_adk.errors import CorruptHistory, NotStorable
 from durable_adk.model._codec_classes import Refused
 from durable_adk.model._codec_decode import plain_loads, tagged_loads
 from durable_adk.model._codec_encode import dumps, place, sorted_dumps, to_json
-from durable_adk.model._codec_scalars import TAG
+from durable_adk.model._codec_scalars import TAG, is_plain_text
 from durable_adk.model.activity import Payload
 
 CODEC_VERSION = 1
@@ -45,6 +45,12 @@ CODEC_VERSION = 1
 
 _MARK = f'"{TAG}"'
 _UNORDERED = frozenset({"map", "counter", "defaultdict", "set", "frozenset"})
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be stored as itself: names and ids have no other form. Text with a lone
+    surrogate cannot."""
+    return is_plain_text(text)
 
 
 def encode(value: object, *, where: str = "value", most: int | None = None) -> Payload:
