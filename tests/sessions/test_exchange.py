@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 import uuid
@@ -32,6 +33,7 @@ from durable_adk import (
     NotStorable,
     Unavailable,
 )
+from durable_adk.app.exchange import portable_of
 from durable_adk.testing import FaultPlan, ScriptedModel, Write, calls, memory_client, says
 from tests.app import agents
 from tests.app.agents import yes
@@ -362,6 +364,40 @@ async def test_the_same_again_is_the_same_and_another_is_a_conflict(place: Place
         await app.invoke(user_id="u", session_id="made here", message="m")
         with pytest.raises(InputConflict, match="made here"):
             await app.sessions.import_(long_session(3), session_id="made here")
+
+
+async def test_the_same_again_is_the_same_when_the_key_of_its_import_is_gone(
+    place: Place,
+) -> None:
+    """Cut off under one key, finished under the next, there under the last; never in the open."""
+    old, new = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
+
+    def app(keys: dict[str, str], **more: Any) -> App:
+        return App("desk", config={**ON, "encryption": {"keys": keys}}, **more, **place)
+
+    async with App("first", root_agent=with_tools(Prompts()), config=ON, **place) as first:
+        for message in ("keep milk", "and eggs"):
+            await first.invoke(user_id="u", session_id="s", message=message)
+        lines = await lines_of(first, "u", "s")
+    plan = FaultPlan().fail("before session", RuntimeError("cut off"), at=2)
+    async with app({"k1": old}, faults=plan) as desk:
+        with pytest.raises(RuntimeError, match="cut off"):
+            await desk.sessions.import_(lines)
+    async with app({"k2": new, "k1": old}) as desk:
+        await desk.reencrypt()
+        assert (await desk.reencrypt()).rewritten == 0
+    async with app({"k2": new}) as desk:
+        done = await desk.sessions.import_(lines)
+        assert await desk.sessions.import_(lines) == done
+        opened = desk._lifecycle._opened
+        assert opened is not None
+        doc = await opened.store._core.collection("sessions").find_one({"import.whole": True})
+        own = portable_of(lines).digest()
+        assert doc["import"]["own"]["key"] == "k2"
+        assert own not in repr(doc)
+        other = [lines[0], *(line.replace("milk", "tea") for line in lines[1:])]
+        with pytest.raises(InputConflict):
+            await desk.sessions.import_(other)
 
 
 async def test_what_cannot_be_recorded_is_refused_by_its_path() -> None:
@@ -723,7 +759,7 @@ async def test_a_lost_reply_changes_nothing(write: Write, place: Place) -> None:
 
 async def test_a_half_imported_session_can_be_deleted_and_not_forked() -> None:
     client = memory_client()
-    plan = FaultPlan().fail("before begin", RuntimeError("cut off"))
+    plan = FaultPlan().fail("before session", RuntimeError("cut off"), at=2)
     async with App("desk", config=ON, mongodb=client, faults=plan) as app:
         with pytest.raises(RuntimeError, match="cut off"):
             await app.sessions.import_(long_session(3))

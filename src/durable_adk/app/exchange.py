@@ -188,7 +188,8 @@ async def take_in(
     session = checked_id("session_id", portable.session_id if session_id is None else session_id)
     opened = await lifecycle.opened()
     store, key = opened.store, session_key(lifecycle.tenant, user, session)
-    digests = store.hidden(portable.digest())
+    own = portable.digest()
+    digests = store.hidden(own)
     digest = digests[0]
     record = SessionRecord(
         key=key,
@@ -197,19 +198,20 @@ async def take_in(
         session_id=session,
         state=portable.state,
         created_at=portable.created_at,
-        imported=Imported(digest=digest, is_whole=False),
+        imported=Imported(digest=digest, is_whole=False, own="" if digest == own else own),
     )
     stored = await store.begin_import(record)
-    if stored.imported is None or stored.imported.digest not in digests:
+    there = stored.imported
+    if there is None or not (there.own == own or there.digest in digests):
         raise InputConflict(
             f"session {session!r} of user {user!r}",
             "there is one already, and it is not this one, or as this one was when it was imported",
             "Stop the program that writes the source; import under another session_id=, or delete"
             " the one here first.",
         )
-    if stored.imported.is_whole:
+    if there.is_whole:
         return stored, True
-    digest = stored.imported.digest
+    digest = there.digest
     await store.import_turns(stored_turns(portable, record, digest))
     if portable.shared is not None:
         stamp = f"{portable.shared_at:015d}:{session}"

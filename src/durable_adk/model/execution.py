@@ -317,12 +317,14 @@ class Imported:
     """What a session was imported from.
 
     Attributes:
-        digest: Of all that was imported.
+        digest: Of all that was imported, as it stands in the open.
         is_whole: All of it is there. Before that the session cannot be used.
+        own: The digest itself, where ``digest`` is keyed: stored encrypted, it outlives the key.
     """
 
     digest: str
     is_whole: bool
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,6 @@ class Core:
 
     async def write(self, kind: Write, put: Put[R], settle: Settle[R]) -> R:
         """Put until acknowledged; where the put was not applied, settle.
-
         Args:
             kind: For fault points and messages.
             put: Sends the write. None: it was not applied (nothing matched, or a duplicate),

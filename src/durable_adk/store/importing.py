@@ -50,7 +50,8 @@ class Importing(Sessions):
             if text is not None:
                 nonce = part_nonce(imported.digest, name)
                 stored[name] = await core.store(session.key, nonce, text)
-        mark = {"import": {"digest": imported.digest, "whole": False}}
+        own = {"own": imported.own} if imported.own else {}
+        mark = {"import": {"digest": imported.digest, "whole": False, **own}}
         fields = session_fields(session, stored, None, imported.digest[:16]) | mark
         times = {"created_at": session.created_at}
 

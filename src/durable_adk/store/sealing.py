@@ -52,6 +52,7 @@ SECRET: Final[Mapping[str, tuple[str, ...]]] = {
     "sessions": (
         "state",
         "artifacts",
+        "import.own",
         "base.state",
         "base.artifacts",
         *(f"next.frontier.{path}" for path in FRONTIER),

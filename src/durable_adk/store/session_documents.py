@@ -83,7 +83,11 @@ def session_from(doc: Doc, texts: Texts) -> SessionRecord:
             is_removed="removed" in doc,
             imported=None
             if doc.get("import") is None
-            else Imported(digest=doc["import"]["digest"], is_whole=doc["import"]["whole"]),
+            else Imported(
+                digest=doc["import"]["digest"],
+                is_whole=doc["import"]["whole"],
+                own=doc["import"].get("own", ""),
+            ),
             retained=_retained_from(doc, texts),
         )
 

@@ -120,7 +120,7 @@ async def test_no_field_shows_what_was_written() -> None:
 
 
 async def test_every_listed_field_is_one_that_the_store_writes() -> None:
-    """But for what retention leaves in a session, forks inside an execution, and results."""
+    """But for what retention leaves in a session, forks inside an execution, results, imports."""
     bench = await made()
     await live(bench)
     found = await stored(bench)
@@ -130,6 +130,7 @@ async def test_every_listed_field_is_one_that_the_store_writes() -> None:
     assert {one for one in missing if ".base." not in one and ".next." not in one} == {
         "executions.result",
         "sessions.artifacts",
+        "sessions.import.own",
     }
 
 
