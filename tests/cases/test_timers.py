@@ -444,6 +444,7 @@ async def test_a_fork_at_a_timer_sleeps_again_and_one_behind_it_does_not(
     clock.advance(MINUTE_MS // 2)
     before = await app.sessions.fork(user_id="u", session_id="s", before=timer.id)
     assert before.execution_id is not None
+    assert (await app.executions.get(before.execution_id)).status == "queued"
     with pytest.raises(ConfigError, match="sleeps"):
         await app.sessions.fork(user_id="u", session_id="s", after=timer.id)
     (out,) = await app.recover()

@@ -214,9 +214,12 @@ class Sessions:
             user_id: Whose session.
             session_id: Which one; a turn of an ancestor is cut by forking the ancestor.
             before: Leave this out and what follows it. An execution id: fork whole turns. A wait
-                id: the fork is suspended on the same frontier, and asks again. The id of another
-                activity: the fork goes on from the record before it.
-            after: The same, with this kept: a turn, a frontier with its answers, or a record.
+                id: the fork is suspended on the same frontier, and asks again. A timer, or what is
+                asked beside one: the fork is ``queued``, its first run sleeps anew for the whole
+                time (``until=``: until then), and asks again. The id of another activity: the fork
+                goes on from the record before it.
+            after: The same, with this kept: a turn, a frontier with its answers, or a record;
+                a timer only when it is over.
                 With neither, all finished turns are kept.
             idempotency_key: The same fork for the same key, whoever asks and how often.
 
