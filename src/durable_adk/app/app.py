@@ -112,6 +112,10 @@ class App(Operating):
     async def close(self) -> None:
         """Let attempts run for ``shutdown.grace``, give the rest back, close an own client.
 
+        Once it has begun nothing is claimed or begun. A call under way that meets the closed store
+        raises ``Unavailable``, or ``WriteUnknown`` where its write may have been done: made again
+        on the open App it is settled.
+
         The agents' toolsets are closed as ADK's runner closes them, each once, unless another App
         of this process has one open; what a toolset raises is logged. So are the plugins, by
         ADK's plugin manager, after all else.

@@ -117,7 +117,11 @@ class Operating(Building):
         """Go on once with everything that is due: crashed, submitted, answered, backed off.
 
         Returns: where each was left. One whose events cannot be read is among them without events,
-            and its ``error`` says why; not one that was deleted meanwhile.
+            and its ``error`` says why; not one that was deleted meanwhile, nor what was not claimed
+            yet when this App began to close.
+
+        Raises:
+            Unavailable: MongoDB does not answer, or the App was closed meanwhile.
         """
         checks.checked_limit(limit)
         opened = await self._lifecycle.opened_to_run()
