@@ -7,7 +7,7 @@ what is still asked is the frontier, and what was appended is the step.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -77,6 +77,13 @@ class AdkPlay:
 
     def check_asks(self, asked: Sequence[WaitRequest], recorded: Sequence[WaitRequest]) -> None:
         waits.check_shown(asked, recorded)
+
+    def texts(self, steps: Sequence[StepDocument] = ()) -> Set[str]:
+        if not steps:
+            return frozenset(self._texts(reversed(self._sessions.session.events)))
+        execution = self._stage.attempt.execution
+        events = [event for step in steps for event in stored.decode_step(execution, step)]
+        return frozenset(self._texts(reversed(events)))
 
     async def run_step(
         self, step: int, answered: Sequence[AnsweredWait], shared: Mapping[str, Payload]
@@ -254,16 +261,19 @@ class AdkPlay:
         return {"response": self._response(), "output": output}
 
     def _response(self) -> str | None:
-        for event in reversed(self._sessions.session.events):
+        return next(self._texts(reversed(self._sessions.session.events)), None)
+
+    def _texts(self, latest_first: Iterable[Event]) -> Iterator[str]:
+        """Of the final responses of this execution."""
+        for event in latest_first:
             if event.actions.compaction is not None:  # has an invocation id of its own
                 continue
             if event.invocation_id != self._stage.invocation_id:
-                return None
+                return
             if event.author != "user" and event.is_final_response():
                 text = stored.text_of(event.content)
                 if text:
-                    return text
-        return None
+                    yield text
 
 
 def open_session(history: History, app_name: str) -> tuple[Session, artifacts.Versions]:

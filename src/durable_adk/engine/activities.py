@@ -370,8 +370,12 @@ class Recorded:
             self._steps[step] = self._sort(step)
         return self._steps[step]
 
+    def _counting(self, step: int) -> list[Record]:
+        """What may count in a step."""
+        return self._by_step.get(step, [])
+
     def _sort(self, step: int) -> StepRecords:
-        records = self._by_step.get(step, [])
+        records = self._counting(step)
         document = self._documents.get(step)
         if document is not None:
             named = frozenset(document.records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,6 +71,11 @@ class Play(Protocol):
 
         Raises: ReplayMismatch.
         """
+        ...
+
+    def texts(self, steps: Sequence[StepDocument] = ()) -> Set[str]:
+        """The texts of the execution of which the last one is its response: as these committed
+        steps have them; without any, of what this play ran. For the replay check."""
         ...
 
     def close_turn(

@@ -6,37 +6,31 @@ any walk orchestrators (workflows, agents, nodes that ran others) and hooks do.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
 from durable_adk.engine import ends, mismatch
-from durable_adk.engine.activities import Entry, Recorded
+from durable_adk.engine.activities import Recorded
 from durable_adk.engine.attempt import Attempt
-from durable_adk.engine.calls import Call, Dispatched, Replayed
-from durable_adk.engine.closing import ClosingAttempt, NothingNew
-from durable_adk.engine.handout import PATIENCE_S
-from durable_adk.engine.places import gone
+from durable_adk.engine.checking import CheckingAttempt
+from durable_adk.engine.closing import NothingNew
+from durable_adk.engine.ended import recorded_of
 from durable_adk.engine.ports import Clock, NoFaults, Store
 from durable_adk.engine.program import Play, Program, Quiet
 from durable_adk.engine.reads import committed_steps
 from durable_adk.engine.recent import history_for
+from durable_adk.engine.results import check_result
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.settle import until_ended
 from durable_adk.engine.settled import asked_waits, entered_before
 from durable_adk.errors import ConfigError, CorruptHistory, ReplayMismatch
-from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
+from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import Execution, History, Status, StepDocument
-from durable_adk.model.position import Position, is_under
 from durable_adk.model.wait import AnsweredWait, WaitRequest
 
-IDLE_ROUNDS = 2
-"""How often nothing must have moved, ``PATIENCE_S`` apart, before a run has come to the end of the
-record; where records are left that nobody has asked for, ``IDLE_ROUNDS_AT_MOST``."""
-IDLE_ROUNDS_AT_MOST = 40
 READS = 3
 """Of an execution that is running: a read may meet a late record and miss an earlier one."""
 
@@ -50,7 +44,9 @@ class Replay:
         difference: The first one, or None.
         error: What else ended the walk before its end, or None.
         warnings: Recorded model responses that are used for other prompts.
-        unchecked: Positions of recorded calls inside bodies of the open step that were not entered.
+        unchecked: Positions of recorded calls of the open step that nobody could ask for: inside
+            bodies that were not entered, behind a call that was cut off, left by an attempt that a
+            later one did without.
     """
 
     execution: Execution
@@ -142,107 +138,6 @@ class _NoLease:
         return False
 
 
-class CheckingAttempt(ClosingAttempt):
-    """An attempt that hands out what is recorded, starts nothing, and keeps what it sees.
-
-    Attributes:
-        matched: Step and digest of the records that were asked for.
-        warnings: As in ``Replay``.
-        look: Compares the program itself with what the step being walked ran on. Raises:
-            ReplayMismatch.
-    """
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.matched: set[tuple[int, str]] = set()
-        self.warnings: list[ReplayMismatch] = []
-        self._new: list[Call] = []
-        self.look: Callable[[], None] | None = None
-
-    def tolerate(self, found: ReplayMismatch) -> None:
-        self.warnings.append(found)
-
-    def passed_over(self) -> ReplayMismatch | None:
-        """The first record of the step being run that nobody asked for, though somebody could."""
-        for entry in self._hand_out.left():
-            if self._is_inside(entry):
-                continue
-            if self._new and not self.places.has(entry.position.path):
-                return gone(entry, self._new[0])
-            return ReplayMismatch(entry.position.text, recorded=entry.record.name, asked="nothing")
-        return None
-
-    def in_its_words(self, found: ReplayMismatch) -> ReplayMismatch:
-        """A difference as an attempt tells it, which compares the program before it runs."""
-        try:
-            if self.look is not None:
-                self.look()
-        except ReplayMismatch as told:
-            is_same = (told.recorded, told.asked) == (found.recorded, found.asked)
-            return found if is_same else told  # the walk knows more exactly where
-        return found
-
-    def unchecked(self) -> tuple[str, ...]:
-        """What nobody asked for because the body that would was not entered."""
-        return tuple(e.position.text for e in self._hand_out.left() if self._is_inside(e))
-
-    def _is_inside(self, entry: Entry) -> bool:
-        return any(is_under(entry.position.path, call.position.path) for call in self._new)
-
-    async def _replay(self, call: Call, entry: Entry) -> Replayed:
-        if entry.record.status is RecordStatus.IN_DOUBT:
-            await self._check_entered(call, entry.record.digest)
-        else:
-            self.matched.add((self.step, entry.record.digest))
-        return await super()._replay(call, entry)
-
-    async def _dispatch(self, call: Call, digest: str) -> Replayed | Dispatched:
-        await self._check_entered(call, digest)
-        if not self._ran_others(call.position):
-            await self._not_recorded(call)
-        return Dispatched(call, digest, 1, self.now(), self._hand_out.moves)
-
-    async def _not_recorded(self, call: Call) -> NoReturn:
-        if self.records.committed:
-            asked = call.asked or call.name
-            await self.halt(ReplayMismatch(call.position.text, recorded="nothing", asked=asked))
-        self._new.append(call)
-        await self._nothing_new()
-
-    def _ran_others(self, position: Position) -> bool:
-        """Whether a body is an orchestrator: it was interrupted by a wait inside it, or is a node
-        below which calls are recorded."""
-        if self.records.committed:
-            below = (path for path in self._asked if path != position.path)
-            return any(is_under(path, position.path) for path in below)
-        return position.kind is Kind.NODE and any(
-            entry.position.path != position.path
-            and is_under(entry.position.path, position.path)
-            and entry.position.kind in (Kind.MODEL, Kind.TOOL, Kind.NODE)
-            for entry in self.records.in_order()
-        )
-
-    async def record(
-        self, ticket: Dispatched, status: RecordStatus, body: Payload, *, durable: bool = False
-    ) -> Record:
-        if not self.records.committed:
-            await self._nothing_new()
-        return await super().record(ticket, status, body, durable=durable)  # refuses it
-
-    async def cancelled(self, ticket: Dispatched) -> None:
-        ticket.settled = True
-
-    def note(self, position: Position, body: Payload) -> None:
-        pass
-
-    async def _nothing_new(self) -> NoReturn:
-        idle, moves = 0, self._hand_out.moves
-        while idle < (IDLE_ROUNDS_AT_MOST if self.unserved() else IDLE_ROUNDS):
-            await asyncio.sleep(PATIENCE_S)
-            idle, moves = (idle + 1 if self._hand_out.moves == moves else 0), self._hand_out.moves
-        await self.halt(NothingNew())
-
-
 @dataclass(slots=True, kw_only=True)
 class _Past:
     """What is walked: committed steps, perhaps one that is not, and how it went on or ended.
@@ -293,23 +188,20 @@ async def _loaded(store: Store, execution: Execution) -> _Past:
     asks = None
     if frontier is not None and steps and steps[-1].step == frontier.step:
         asks, open_step = (frontier.step, frontier.waits), frontier.step + 1
+    ended: StepDocument | None = None
     is_closed = execution.status in (Status.FAILED, Status.CANCELLED)
     if is_closed and steps:  # what ended the last step is in no record
-        last = steps[-1]
-        if len(steps) > 1 and not await _asked_in(last.step - 1, execution, store):
-            last = steps[-2]  # nobody had answered: it is not known what it had asked
-        named, open_step = frozenset(last.records), last.step
+        ended = steps[-1]
+        if len(steps) > 1 and not await _asked_in(ended.step - 1, execution, store):
+            ended = steps[-2]  # nobody had answered: it is not known what it had asked
+        open_step = ended.step
         steps = tuple(step for step in steps if step.step < open_step)
-        # What has no place in the log says which tries are settled.
-        records = [r for r in records if r.step < open_step or r.slot in named or not r.seq]
     elif execution.status is Status.COMPLETED:
         open_step = execution.step + 1
     records = [*records, *await entered_before(execution, open_step, store)]
     return _Past(
         execution=execution,
-        recorded=Recorded(
-            open_step=open_step, records=records, steps=steps, voided=execution.voided
-        ),
+        recorded=recorded_of(open_step, records, steps, execution.voided, ended),
         steps=steps,
         open_step=None if asks or execution.status is Status.COMPLETED else open_step,
         asks=asks,
@@ -365,11 +257,13 @@ async def _committed(
     mismatch.check_frontier(quiet.waits, waits)
     if not is_end and not following:  # nobody has answered: no call shows what would run
         play.check_asks(quiet.waits, waits)
-    if is_end and quiet.result != past.execution.result:
-        raise ReplayMismatch(
-            f"the end of step {step}",
-            recorded=f"the result {past.execution.result}",
-            asked=f"the result {quiet.result}",
+    if is_end and past.execution.result is not None:
+        check_result(
+            step,
+            past.execution.result,
+            quiet.result,
+            texts=lambda: (play.texts(past.steps), play.texts()),
+            redact=attempt.redact,
         )
     return following
 
