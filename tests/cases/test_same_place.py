@@ -3,15 +3,17 @@ says nothing of the call that stands there now."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.events import RequestInput
 from google.adk.runners import InMemoryRunner
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.workflow import START, RetryConfig, Workflow
+from google.adk.workflow import START, FunctionNode, RetryConfig, Workflow
 from google.genai import types
 
 import durable_adk
@@ -232,6 +234,38 @@ async def test_a_call_that_was_let_through_and_sleeps_is_not_asked_about_when_it
     assert (out.status, ran(ledger)) == ("completed", 1), (out.error, out.waits)
 
 
+class Recovers(Pay):
+    """Fails the first time."""
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+        self.ledger.add("entered")
+        if self.ledger.rows().count(("entered",)) == 1:
+            raise ValueError("the first time")
+        return await super().run_async(args=args, tool_context=tool_context)
+
+
+@MODES
+async def test_a_call_that_was_let_through_and_cut_off_is_not_asked_about_by_a_later_attempt(
+    make_app: Any, ledger: Ledger, clock: Any, mode: str
+) -> None:
+    pay = Recovers(ledger)
+    pay.asks = False
+    model = ScriptedModel(
+        script=[calls(("pay", {"k": "1"})), says("in")], on_call=lambda _turn: ledger.add("inner")
+    )
+    tool = ByAnAgent(LlmAgent(name="inner", model=model, tools=[pay]))
+    tool.asks = False
+    script = [calls(("inner", {"request": "r"})), says("done")]
+    app = make_app(flow("ag", script, tool, retry_config=None), mode=mode)
+    out = await app.invoke(user_id="u", message="go")
+    assert (out.status, ran(ledger)) == ("queued", 0), out.error
+    tool.asks = True
+    clock.advance(MINUTE_MS)
+    (out,) = await app.recover()
+    assert (out.status, ran(ledger)) == ("completed", 1), (out.error, out.waits)
+    assert ledger.rows().count(("inner",)) == 2
+
+
 # ---------------------------------------------------------------- another step
 
 
@@ -270,3 +304,72 @@ async def test_what_sleeps_in_a_later_step_is_not_taken_for_the_call_of_an_earli
     out = await woken(app, clock, out)
     assert (out.status, ran(ledger), ran(ledger, "nap")) == ("completed", 1, 1), out.error
     assert (await app.executions.replay(out.execution_id)).ok
+
+
+# ---------------------------------------------------------------- what is not the gate's
+
+
+@MODES
+async def test_what_asks_in_a_later_try_does_not_make_a_walk_run_a_cancelled_call_again(
+    make_app: Any, ledger: Ledger, mode: str
+) -> None:
+    began = asyncio.Event()
+
+    async def slow(k: str) -> str:
+        """Take long."""
+        ledger.add("ran", "slow", k)
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+    async def boom(k: str) -> str:
+        """Fail."""
+        await began.wait()
+        raise ValueError("boom")
+
+    inner = LlmAgent(
+        name="inner",
+        model=ScriptedModel(script=[calls(("pay", {"k": "1"})), says("in")]),
+        tools=[of_function(ledger)],
+    )
+    first = calls(("slow", {"k": "1"}), ("boom", {"k": "2"}))
+    script = tries(ledger, first, calls(("inner", {"request": "r"})))
+    app = make_app(flow("ag", script, slow, boom, AgentTool(inner)), mode=mode, config=NO_TRIES)
+    out = await app.invoke(user_id="u", message="go")
+    assert (out.status, [wait.kind for wait in out.waits]) == (
+        "suspended",
+        ["adk_request_confirmation"],
+    ), out.error
+    assert (await app.executions.replay(out.execution_id)).ok
+    assert ran(ledger, "slow") == 1
+    out = await app.resume(out.execution_id, approve(out))
+    assert (ran(ledger, "slow"), ran(ledger)) == (1, 1)
+    assert out.status == "completed", out.error
+    assert (await app.executions.replay(out.execution_id)).ok
+
+
+@MODES
+async def test_children_of_a_later_try_do_not_make_an_earlier_one_run_again(
+    make_app: Any, ledger: Ledger, mode: str
+) -> None:
+    def ask(node_input: Any) -> Any:
+        yield RequestInput(message="?")
+
+    async def lead(ctx: Any, node_input: Any) -> Any:
+        ledger.add("ran", "lead", len(ledger.rows()))
+        if ran(ledger, "lead") == 1:
+            raise ValueError("the first try")
+        return await ctx.run_node(FunctionNode(func=child, name="child"))
+
+    def child(node_input: Any) -> str:
+        ledger.add("ran", "child", "1")
+        return "child"
+
+    retry = RetryConfig(max_attempts=3, initial_delay=0.01)
+    node = FunctionNode(func=lead, name="lead", rerun_on_resume=True, retry_config=retry)
+    app = make_app(Workflow(name="w", edges=[(START, node, ask)]), mode=mode, config=NO_TRIES)
+    out = await app.invoke(user_id="u", message="go")
+    assert out.status == "suspended", out.error
+    assert (await app.executions.replay(out.execution_id)).ok
+    out = await app.resume(out.execution_id, approve(out))
+    assert (out.status, ran(ledger, "child"), ran(ledger, "lead")) == ("completed", 1, 2), out.error

@@ -17,9 +17,10 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 
-from durable_adk.adk import _seam, entries, tool_nodes, tools
+from durable_adk.adk import _seam, tool_nodes, tools
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Attempt
+from durable_adk.model import entries
 from durable_adk.model.position import is_under
 
 

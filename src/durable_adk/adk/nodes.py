@@ -250,7 +250,7 @@ async def _again(
     ADK counts the runs below a node on over its retries: without them the next entry's children
     would get the numbers of this one's.
     """
-    if scope.stage.ran_nodes(scope.path):
+    if scope.stage.ran_nodes(scope.path, scope.entry):
         scope.in_body = scope.asked_before = True
         with contextlib.suppress(Exception):
             async with aclosing(within(scope, body)) as events:
@@ -268,7 +268,7 @@ async def _replay(
     scope.handed_out(record.ended_at)
     payload = record.body or ""
     has_failed = record.status is RecordStatus.FAILED
-    if has_failed and scope.stage.ran_nodes(scope.path):
+    if has_failed and scope.stage.ran_nodes(scope.path, scope.entry):
         again = _again(body, scope, ctx, scope.stage.failure_of(record))
         async with aclosing(again) as events:
             async for event in events:

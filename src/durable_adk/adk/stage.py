@@ -14,7 +14,7 @@ from typing import Any
 
 from google.adk.events import Event
 
-from durable_adk.adk import entries, limits, paths, spans
+from durable_adk.adk import limits, paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.lineage import Lineage
 from durable_adk.adk.marks import Policies
@@ -24,7 +24,7 @@ from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.adk.sleepers import Sleepers
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
 from durable_adk.engine.calls import Entering
-from durable_adk.model import codec
+from durable_adk.model import codec, entries
 from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.doubt import intent_body
 from durable_adk.model.due import Expiry
@@ -263,9 +263,9 @@ class Stage:
         what it ran."""
         return entries.has_later(self.attempt.records.places_below(path), path, entry)
 
-    def ran_nodes(self, path: str) -> bool:
-        """Whether something is recorded below a node run of this step."""
-        return self.attempt.records.has_below(path)
+    def ran_nodes(self, path: str, entry: int) -> bool:
+        """Whether an entry of a node in this step ran others."""
+        return entries.ran_others(self.attempt.records.places_below(path), path, entry)
 
     def _below(
         self, outer: Scope, parent: str, name: str, run: str, adk_path: str, invocation_id: str

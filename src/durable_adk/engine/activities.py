@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from durable_adk.engine.settled import settled_slots
 from durable_adk.errors import CorruptHistory, NotStorable
-from durable_adk.model import failure
+from durable_adk.model import entries, failure
 from durable_adk.model.activity import (
     Kind,
     Payload,
@@ -120,8 +120,10 @@ class StepRecords:
     def has(self, path: str, entry: int, kind: Kind | None) -> bool:
         return (path, entry, kind) in self._places
 
-    def has_below(self, path: str) -> bool:
-        return any(found != path and is_under(found, path) for found, _entry, _kind in self._places)
+    def has_after(self, position: Position) -> bool:
+        """Whether something is recorded at the same path in a later entry of it."""
+        path, entry = position.path, position.entry
+        return any(found == path and later > entry for found, later, _kind in self._places)
 
     def is_to_come(self, entry: Entry) -> bool:
         """Whether somebody will ask for a record of an earlier attempt, and nobody has yet."""
@@ -236,15 +238,15 @@ class StepRecords:
 
     def _cover(self) -> None:
         """Mark what lies inside recorded bodies: it came before their record, below their path."""
-        last: dict[str, float] = {}
+        last: dict[str, dict[int, float]] = {}  # by path and entry
         for entry in self._by_digest.values():
             if entry.position.kind in _COVERS and entry.record.status is not RecordStatus.IN_DOUBT:
-                path = entry.position.path
-                last[path] = max(last.get(path, 0), entry.record.seq)
+                ends, at = last.setdefault(entry.position.path, {}), entry.position.entry
+                ends[at] = max(ends.get(at, 0), entry.record.seq)
         for text in self.abandoned:  # never entered by a replay, whatever it had recorded inside
             position = Position.parse(text)
             if position.kind in _COVERS:
-                last[position.path] = math.inf
+                last.setdefault(position.path, {})[position.entry] = math.inf
         if not last:
             return
         for entry in self._by_digest.values():
@@ -252,7 +254,9 @@ class StepRecords:
             if kind not in _AT_BODY:
                 path = parent_of(path)
             while path and not entry.covered:
-                entry.covered = last.get(path, 0) > entry.record.seq
+                if path in last:
+                    at = entries.at(path, entry.position.path, entry.position.entry)
+                    entry.covered = last[path].get(at, 0) > entry.record.seq
                 path = parent_of(path)
 
     def voidable(self, carried: Iterable[Record]) -> list[str]:

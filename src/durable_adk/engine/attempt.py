@@ -22,6 +22,7 @@ from durable_adk.engine.doubts import Doubts, Undecided
 from durable_adk.engine.ending import Ending, too_late
 from durable_adk.engine.fault_points import enter_body, leave_body
 from durable_adk.engine.handout import HandOut
+from durable_adk.engine.left_open import left_open
 from durable_adk.engine.log import OutcomeLog
 from durable_adk.engine.places import Places
 from durable_adk.engine.ports import Clock, Faults, Store
@@ -127,9 +128,9 @@ class Attempt(Sleeping):
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)
+        if position.text in self.records.abandoned:
+            await self._abandoned(call)
         if self.records.committed and not self.asks_below(position):
-            if position.text in self.records.abandoned:
-                await self._abandoned(call)
             await self.halt(
                 ReplayMismatch(position.text, recorded="nothing", asked=call.asked or call.name)
             )
@@ -357,13 +358,7 @@ class Attempt(Sleeping):
     def abandoned(self, waits: Iterable[str]) -> tuple[str, ...]:
         """Positions entered in this step that have no outcome and no wait below them."""
         self._asked = tuple(waits)
-        return tuple(
-            sorted(
-                ticket.call.position.text
-                for ticket in self._entered.values()
-                if not self.asks_below(ticket.call.position)
-            )
-        )
+        return left_open(self._entered.values(), self.records, self.asks_below)
 
     def stop(self, error: BaseException) -> None:
         """End the attempt for this reason, unless it has one; cancel the run."""
