@@ -118,8 +118,7 @@ def sleeps_below(ledger: Ledger) -> tuple[Any, Any]:
     return AgentTool(inner), ("inner", {"request": "r"})
 
 
-@pytest.mark.parametrize("confirmed", [True, False])
-@MODES
+@pytest.mark.parametrize(("mode", "confirmed"), [("restore", False), ("walk", True)])
 @pytest.mark.parametrize("before", [agent_tool, sleeper, sleeps_below])
 @PAYS
 async def test_a_call_is_asked_about_whatever_an_earlier_try_left_at_its_place(
@@ -137,6 +136,25 @@ async def test_a_call_is_asked_about_whatever_an_earlier_try_left_at_its_place(
     out = await app.resume(out.execution_id, {out.waits[0].id: {"confirmed": confirmed}})
     assert (out.status, ran(ledger)) == ("completed", confirmed), out.error
     assert (await app.executions.replay(out.execution_id)).ok
+
+
+@MODES
+@pytest.mark.parametrize("after", [sleeper, sleeps_below])
+async def test_a_call_that_was_held_back_does_not_run_for_what_a_later_try_left_at_its_place(
+    make_app: Any, ledger: Ledger, clock: Any, after: Any, mode: str
+) -> None:
+    def boom(k: str) -> str:
+        """Fail."""
+        raise ValueError("boom")
+
+    tool, call = after(ledger)
+    both = calls(("pay", {"k": "1"}), ("boom", {"k": "2"}))
+    script = tries(ledger, both, calls(call), says("done"))
+    app = make_app(flow("ag", script, tool, boom, own(ledger)), mode=mode, config=NO_TRIES)
+    out = await app.invoke(user_id="u", message="go")
+    assert [wait.kind for wait in out.waits] == ["timer"], out.error
+    out = await woken(app, clock, out)
+    assert (out.status, ran(ledger)) == ("completed", 0), (out.error, out.waits)
 
 
 # ---------------------------------------------------------------- the gate: a callback
@@ -340,7 +358,8 @@ async def test_what_asks_in_a_later_try_does_not_make_a_walk_run_a_cancelled_cal
         "suspended",
         ["adk_request_confirmation"],
     ), out.error
-    assert (await app.executions.replay(out.execution_id)).ok
+    report = await app.executions.replay(out.execution_id)
+    assert (report.ok, report.matched) == (True, report.recorded), report
     assert ran(ledger, "slow") == 1
     out = await app.resume(out.execution_id, approve(out))
     assert (ran(ledger, "slow"), ran(ledger)) == (1, 1)

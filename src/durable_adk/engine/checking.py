@@ -14,7 +14,6 @@ from durable_adk.engine.closing import ClosingAttempt, NothingNew
 from durable_adk.engine.handout import PATIENCE_S
 from durable_adk.engine.places import gone
 from durable_adk.errors import ReplayMismatch
-from durable_adk.model import entries
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.position import Position, is_under
 
@@ -116,12 +115,10 @@ class CheckingAttempt(ClosingAttempt):
         if self.records.committed:
             below = (path for path in self._asked if path != position.path)
             return any(is_under(path, position.path) for path in below)
-        place = (position.path, position.entry)
         return position.kind is Kind.NODE and any(
             entry.position.path != position.path
             and is_under(entry.position.path, position.path)
             and entry.position.kind in (Kind.MODEL, Kind.TOOL, Kind.NODE)
-            and entries.has([(entry.position.path, entry.position.entry)], *place)
             for entry in self.records.in_order()
         )
 

@@ -1,4 +1,4 @@
-"""Calls of a step that ends on waits that somebody cancelled: no outcome, and no wait below."""
+"""Which calls of a step that ends on waits somebody cancelled: no outcome, and no wait."""
 
 from __future__ import annotations
 
