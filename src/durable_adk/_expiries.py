@@ -11,6 +11,7 @@ from durable_adk.errors import ConfigError, NotStorable
 from durable_adk.model.codec import encode, plain
 from durable_adk.model.due import Due, Expiry
 
+LONGEST_DAYS = MOST_DAYS
 MOST_ANSWER = 16 * 1024
 """Characters of an expiry answer: renewals rewrite the document that holds it."""
 

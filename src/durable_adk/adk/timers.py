@@ -6,8 +6,7 @@ import asyncio
 import datetime as dt
 import math
 
-from durable_adk._config_keys import MOST_DAYS
-from durable_adk._expiries import checked_duration
+from durable_adk._expiries import LONGEST_DAYS, checked_duration
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError
@@ -15,7 +14,7 @@ from durable_adk.model import codec
 from durable_adk.model.activity import Kind, RecordStatus
 from durable_adk.model.due import Due
 
-LONGEST_MS = MOST_DAYS * 24 * 3_600_000
+LONGEST_MS = LONGEST_DAYS * 24 * 3_600_000
 
 
 async def sleep(
