@@ -42,9 +42,10 @@ class ReplayReport:
         error: The same as an attempt would show it; or what else ended the walk: records that are
             missing or cannot be read, code that is refused, a callback that raises.
         warnings: Model prompts that differ, where ``replay.input_mismatch.model`` is ``warn``.
-        unchecked: Positions of recorded calls that only an attempt compares: a body that is not
-            recorded yet, as one that sleeps, is not entered by a check, and what it did inside
-            (``step()``, ``sleep()``) was not asked for.
+        unchecked: Positions of recorded calls that nobody asked for and that are no difference: a
+            body that is not recorded yet, as one that sleeps, is not entered by a check, and what
+            it did inside (``step()``, ``sleep()``) only an attempt compares; what follows a call
+            that was cut off; what a later attempt did without, such as a fallback.
     """
 
     execution_id: str
