@@ -75,6 +75,7 @@ class _Watched:
         self.restore = play.restore
         self.check = play.check
         self.check_asks = play.check_asks
+        self.texts = play.texts
         self.close_turn = play.close_turn
         self.aclose = play.aclose
 
