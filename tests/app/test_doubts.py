@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import enum
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,6 +20,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, FunctionNode, JoinNode, Workflow
 from google.genai import types
+from pydantic import BaseModel, PrivateAttr
 
 from durable_adk import (
     AnswerConflict,
@@ -33,6 +36,7 @@ from durable_adk import (
     durable_tool,
     step,
 )
+from durable_adk.model import codec
 from durable_adk.store.clock import ManualClock
 from durable_adk.testing import FaultPlan, calls, memory_client, says
 from tests.app.agents import talker
@@ -394,6 +398,107 @@ async def test_a_person_is_not_shown_a_redacted_argument_and_reconcile_is(desk: 
     assert wait.tool_call.args == {"cents": "[redacted]"}
     assert 'charge({"cents": "[redacted]"})' in wait.message
     assert [doubt.args for doubt in told] == [{"cents": 5}]
+
+
+CARD = "4111-1111"
+
+
+class Kind(enum.Enum):
+    DEBIT = "debit"
+
+
+@dataclasses.dataclass
+class Order:
+    """Of a step(): what a person is shown of it is JSON."""
+
+    card: str
+    cents: int
+    kind: Kind = Kind.DEBIT
+    tags: tuple[str, ...] = ("a",)
+
+
+class Bill(BaseModel):
+    order: Order
+    card: str = CARD
+    _card: str = PrivateAttr(default=CARD + "!")
+
+
+def stepping(desk: Desk, *args: Any, **kwargs: Any) -> Workflow:
+    @durable_tool(on_unknown_outcome="ask")
+    def pay(card: Any, *cards: Any, **more: Any) -> str:
+        desk.paid.append((current_activity_id(), card))
+        return "paid"
+
+    async def runner(ctx: Any, node_input: Any) -> Any:
+        yield await step("pay", pay, *args, **kwargs)
+
+    return Workflow(name="flow", edges=[(START, FunctionNode(func=runner, name="runner"))])
+
+
+ORDER = Order(CARD, 5)
+HIDDEN = {"card": "[redacted]", "cents": 5, "kind": "debit", "tags": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "seen"),
+    [
+        ((), {"card": CARD}, {"args": [], "kwargs": {"card": "[redacted]"}}),
+        ((CARD,), {"cents": 5}, {"args": ["[redacted]"], "kwargs": {"cents": 5}}),
+        ((1, CARD, CARD), {}, {"args": ["[redacted]"] * 3, "kwargs": {}}),
+        (
+            (),
+            {"card": 1, "order": ORDER},
+            {"args": [], "kwargs": {"card": "[redacted]", "order": HIDDEN}},
+        ),
+        (
+            (),
+            {"card": 1, "bill": Bill(order=ORDER)},
+            {
+                "args": [],
+                "kwargs": {"card": "[redacted]", "bill": {"order": HIDDEN, "card": "[redacted]"}},
+            },
+        ),
+    ],
+    ids=["by name", "by place", "the rest", "a dataclass", "a model"],
+)
+async def test_what_is_redacted_is_so_inside_objects_and_by_place(
+    desk: Desk, args: tuple[Any, ...], kwargs: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    redact = ["card", "cards"]
+    await desk.die(stepping(desk, *args, **kwargs), "ran step:pay", redact=redact)
+    (asked,) = await desk.app(stepping(desk, *args, **kwargs), redact=redact).recover()
+    (wait,) = asked.waits
+    assert wait.tool_call.args == seen
+    assert json.loads(json.dumps(wait.tool_call.args)) == seen
+    assert CARD not in repr(wait)
+
+
+@pytest.mark.parametrize("stored", ["now", "typed, as before"])
+async def test_a_doubt_about_an_object_is_listed_and_answered_where_its_class_is_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    root = stepping(desk, ORDER, bill=Bill(order=ORDER))
+    if stored != "now":
+        monkeypatch.setattr("durable_adk.engine.indoubt.shown", codec.decode)
+    await desk.die(root, "ran step:pay")
+    (asked,) = await desk.app(root).recover()
+    (wait,) = asked.waits
+    with monkeypatch.context() as other:  # a program that has no such classes
+        for name in ("Order", "Bill", "Kind"):
+            other.delattr(f"{__name__}.{name}")
+        away = desk.app(None)
+        (listed,) = (await away.waits.list()).items
+        assert listed.id == wait.id
+        order = {"card": CARD, "cents": 5, "tags": ["a"]}
+        (given,) = listed.tool_call.args["args"]
+        assert given | {"kind": ""} == order | {"kind": ""}
+        assert listed.tool_call.args["kwargs"]["bill"]["card"] == CARD
+        assert [one.id for one in (await away.executions.list()).items] == ["e"]
+        assert (await away.executions.get("e")).open_waits == 1
+        assert "in_doubt" in [one.status for one in await away.executions.activities("e")]
+        assert (await away.answer(wait.id, done("paid"))).execution_id == "e"
+    (out,) = await desk.app(root).recover()
+    assert (out.status, len(desk.paid)) == ("completed", 1)
 
 
 @pytest.mark.parametrize("how", ["cancel", "give_up"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,21 @@ class Policies:
         found.sort(key=lambda one: place_of(one) != marked)  # of two of a name, the very one
         callback: Reconcile | None = getattr(found[0], RECONCILE_MARK) if found else None
         return callback
+
+
+def positional_of(function: Any) -> list[str]:
+    """Names of the parameters that take arguments by place, ``*`` before that of the rest; none
+    where one cannot see them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    marks = {
+        inspect.Parameter.POSITIONAL_ONLY: "",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD: "",
+        inspect.Parameter.VAR_POSITIONAL: "*",
+    }
+    return [f"{marks[one.kind]}{one.name}" for one in parameters if one.kind in marks]
 
 
 def place_of(marked: object) -> str:

@@ -81,7 +81,7 @@ async def _record(
             if done is not None:
                 return decode(outcomes.body_of(scope, done))
     given = {"args": list(args), "kwargs": kwargs} if digest else {}
-    terms = stage.policy_of("", given, fn)
+    terms = stage.policy_of("", given, fn, in_order=bool(args))
     return await outcomes.once(
         scope,
         position,

@@ -17,7 +17,7 @@ from google.adk.events import Event
 from durable_adk.adk import limits, paths, spans
 from durable_adk.adk.events import EventIds, References
 from durable_adk.adk.lineage import Lineage
-from durable_adk.adk.marks import Policies
+from durable_adk.adk.marks import Policies, positional_of
 from durable_adk.adk.parameters import Fit
 from durable_adk.adk.returned import schema_of
 from durable_adk.adk.scope import Scope, derived_uuid
@@ -205,15 +205,20 @@ class Stage:
         *marked: object,
         call_id: str = "",
         fit: Fit | None = None,
+        in_order: bool = False,
     ) -> Entering:
         """By the name in the App or its configuration, else by the mark on one of the things, the
-        last of which is the function. ``fit``: of a tool."""
+        last of which is the function. ``fit``: of a tool; ``in_order``: there are arguments by
+        place."""
         policy, reconcile, place = self.policies.of(name, *marked)
         if policy is UnknownOutcome.RERUN or (policy is UnknownOutcome.FAIL and reconcile is None):
             return Entering(policy)
         returns = schema_of(marked[-1])
         told = None if fit is None else fit.told()
-        intent = intent_body(policy, args, place, call_id=call_id, returns=returns, fit=told)
+        names = positional_of(marked[-1]) if in_order else ()
+        intent = intent_body(
+            policy, args, place, call_id=call_id, returns=returns, fit=told, names=names
+        )
         return Entering(policy, intent, reconcile)
 
     # ---------------------------------------------------------------- identity

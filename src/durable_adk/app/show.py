@@ -16,6 +16,7 @@ from durable_adk.engine import answers
 from durable_adk.engine.reads import moment
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, SessionRecord, Status, StoredError
+from durable_adk.model.shown import content_of
 from durable_adk.model.versions import ran_under
 from durable_adk.model.wait import WaitRequest
 
@@ -32,7 +33,7 @@ def error_of(stored: StoredError | None) -> ErrorInfo | None:
 
 
 def wait_of(execution: Execution, request: WaitRequest) -> Wait:
-    content = decode(request.content)
+    content = content_of(request)
     call = content.get("tool_call")
     return Wait(
         id=answers.wait_id(execution, request),

@@ -27,6 +27,7 @@ from durable_adk.model.activity import Payload
 from durable_adk.model.codec import decode, digest, encode, plain
 from durable_adk.model.execution import Execution
 from durable_adk.model.position import activity_id
+from durable_adk.model.shown import content_of
 from durable_adk.model.wait import BY_EXPIRY, Frontier, StoredAnswer, WaitKind, WaitRequest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -97,7 +98,7 @@ def _credential_problem(wait: WaitRequest, value: object) -> str | None:
 
 
 def _asks_for_key(wait: WaitRequest) -> bool:
-    content = decode(wait.content)
+    content = content_of(wait)
     asked = content.get("payload") if isinstance(content, Mapping) else None
     if not isinstance(asked, Mapping):
         return False
@@ -116,7 +117,7 @@ def problem_with_result(name: str, schema: Any, settlement: Any) -> str | None:
 
 
 def _response_schema(wait: WaitRequest) -> object:
-    content = decode(wait.content)
+    content = content_of(wait)
     return content.get("response_schema") if isinstance(content, Mapping) else None
 
 

@@ -10,11 +10,11 @@ from typing import Literal
 
 from durable_adk.errors import ConfigError, NotFound
 from durable_adk.model.activity import Payload, Record, slot_of
-from durable_adk.model.codec import decode
 from durable_adk.model.doubt import doubted
 from durable_adk.model.execution import Execution, ForkedExecution, Parent, StepDocument, StepRef
 from durable_adk.model.identity import FencingToken, SessionKey
 from durable_adk.model.position import Position
+from durable_adk.model.shown import content_of
 from durable_adk.model.wait import AnsweredWait, Frontier, StoredAnswer, WaitKind, WaitRequest
 
 ArtifactsAt = Callable[
@@ -65,7 +65,7 @@ def asked_with(digest: str, answered: Sequence[AnsweredWait]) -> list[AnsweredWa
 
 
 def _frontier_of(wait: WaitRequest) -> object:
-    return decode(wait.content)["doubt"]["frontier"] if wait.kind is WaitKind.IN_DOUBT else None
+    return content_of(wait)["doubt"]["frontier"] if wait.kind is WaitKind.IN_DOUBT else None
 
 
 def at_frontier(
@@ -103,7 +103,7 @@ def at_doubts(
 
     The fork keeps what the log held then. The calls are its own: under its ids.
     """
-    seq = decode(asked.waits[0].content)["doubt"]["seq"]
+    seq = content_of(asked.waits[0])["doubt"]["seq"]
     parents = _parents(execution, step=asked.step, seq=seq, answers=asked.step)
     answers = _kept_answers(asked, cut)
     about = (doubted(Position.parse(wait.position)) for wait in asked.waits)

@@ -33,7 +33,8 @@ from durable_adk.model.doubt import Doubt, Terms, wait_position
 from durable_adk.model.execution import FAR, Execution, Lease, Status
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, activity_id
-from durable_adk.model.redaction import redacted
+from durable_adk.model.redaction import redacted, redacted_at
+from durable_adk.model.shown import shown
 from durable_adk.model.wait import Frontier, StoredAnswer, WaitKind, WaitRequest, frontier_id
 
 __all__ = ["Deciding", "Undecided"]
@@ -260,8 +261,7 @@ class Deciding:
             place: doubt.answer for place, doubt in enumerate(ordered) if doubt.answer is not None
         }
         waits = tuple(
-            _wait_of(doubt, redacted(doubt.told.args, self._redact), recorded.last_seq, ordinal)
-            for doubt in ordered
+            _wait_of(doubt, self._shown(doubt), recorded.last_seq, ordinal) for doubt in ordered
         )
         slept = execution.frontier  # one of timers: what it came to stays with the step
         if slept is not None:
@@ -278,12 +278,20 @@ class Deciding:
             deadline=execution.deadline,
         )
 
+    def _shown(self, doubt: _Open) -> dict[str, Any]:
+        """The arguments as a person is shown them: plain JSON, with nothing that is redacted."""
+        args = shown(codec.encode(dict(doubt.told.args)))
+        if doubt.terms.names and "args" in args:
+            args["args"] = redacted_at(args["args"], doubt.terms.names, self._redact)
+        found: dict[str, Any] = redacted(args, self._redact)
+        return found
+
 
 def _position_of(verdict: Record) -> Position:
     return wait_position(Position.parse(verdict.position), verdict.attempt_try)
 
 
-def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int) -> WaitRequest:
+def _wait_of(doubt: _Open, args: dict[str, Any], last_seq: int, frontier: int) -> WaitRequest:
     """What a person is asked. ``doubt`` in the content is for the engine: where a fork at this wait
     cuts the log, what the call was, and how a tool took it."""
     verdict, told = doubt.verdict, doubt.told
@@ -297,7 +305,7 @@ def _wait_of(doubt: _Open, args: Mapping[str, Any], last_seq: int, frontier: int
             "started_at": told.started_at and told.started_at.isoformat(),
             "lease_ended_at": told.lease_ended_at and told.lease_ended_at.isoformat(),
         },
-        "tool_call": {"id": doubt.terms.call_id, "name": told.name, "args": dict(args)},
+        "tool_call": {"id": doubt.terms.call_id, "name": told.name, "args": args},
         "response_schema": answer_schema(doubt.terms.returns),
         "shown": verdict.request,
         "doubt": {

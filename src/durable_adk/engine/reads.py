@@ -14,6 +14,7 @@ from durable_adk.model.activity import ActivityInfo, Kind, Record, RecordStatus,
 from durable_adk.model.codec import decode
 from durable_adk.model.execution import Execution, Status, StepDocument, StepRef
 from durable_adk.model.position import Position, activity_id
+from durable_adk.model.shown import content_of
 from durable_adk.model.wait import StoredAnswer, WaitKind, WaitRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -212,7 +213,7 @@ def _wait_info(
     place = _place(Position.parse(wait.position))
     if wait.kind is WaitKind.TIMER:
         place["kind"] = wait.kind.value
-    content = decode(wait.content)
+    content = content_of(wait)
     call = content.get("tool_call") if isinstance(content, dict) else None
     details: dict[str, object] = {"wait_kind": wait.kind.value}
     if answer is not None:

@@ -14,6 +14,7 @@ from durable_adk.model.doubt import doubted, intent_body, settled_body
 from durable_adk.model.execution import Execution
 from durable_adk.model.identity import new_nonce
 from durable_adk.model.position import Position, activity_id
+from durable_adk.model.shown import content_of
 from durable_adk.model.wait import AnsweredWait, WaitKind, WaitRequest
 
 _EXPECTED = 'expected {"outcome": "done", "result": ...} or {"outcome": "not_done"}'
@@ -180,7 +181,7 @@ def _about(wait: WaitRequest) -> tuple[Position, int, dict[str, Any]]:
     """What the wait of a doubt is about: the position, the try, and what it says."""
     about = doubted(Position.parse(wait.position))
     assert about is not None  # its position says so
-    return (*about, codec.decode(wait.content))
+    return (*about, content_of(wait))
 
 
 def asked_waits(answered: Sequence[AnsweredWait]) -> tuple[AnsweredWait, ...]:

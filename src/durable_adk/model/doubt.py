@@ -6,7 +6,7 @@ doubt, so that whoever reads its record knows what it settled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -81,17 +81,21 @@ def intent_body(
     *,
     call_id: str = "",
     returns: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
     fit: Mapping[str, Any] | None = None,
 ) -> Payload:
     """What an intent holds so that its doubt can be told of: the policy that it was entered under,
     the arguments, and where the function with the ``reconcile`` callback is (or nothing); as far as
-    there is one, ADK's id of the function call, a JSON schema of what the function returns, and of
-    a tool how the arguments fit its parameters (``{"fits", "lacks", "unknown"}``)."""
+    there is one, ADK's id of the function call, a JSON schema of what the function returns, of
+    a tool how the arguments fit its parameters (``{"fits", "lacks"}``), of a ``step()`` the names
+    of the parameters that take arguments by place, that of the rest with a ``*``."""
     told: dict[str, Any] = {"policy": policy.value, "args": dict(args), "reconcile": marked}
     if call_id:
         told["call_id"] = call_id
     if returns is not None:
         told["returns"] = dict(returns)
+    if names:
+        told["names"] = list(names)
     if fit is not None:
         told["fit"] = dict(fit)
     return encode(told)
@@ -106,6 +110,7 @@ class Terms:
     marked: str = ""
     call_id: str = ""
     returns: Mapping[str, Any] | None = None
+    names: tuple[str, ...] = ()
     fit: Mapping[str, Any] | None = None
 
     @classmethod
@@ -119,6 +124,7 @@ class Terms:
             found["reconcile"],
             found.get("call_id", ""),
             found.get("returns"),
+            tuple(found.get("names", ())),
             found.get("fit"),
         )
 
