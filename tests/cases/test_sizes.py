@@ -13,6 +13,7 @@ from google.adk.workflow import START, FunctionNode, Workflow
 
 from durable_adk import NotStorable, step
 from durable_adk.adk.scripted_model import calls, says
+from durable_adk.testing import FaultPlan
 from tests.faults.catalogue import agent
 from tests.support.lives import Ledger
 
@@ -76,6 +77,66 @@ async def test_a_failure_for_its_size_can_be_handled(make_app: Any, ledger: Ledg
     app = make_app(root, config={"payload": {"max": "64KB"}})
     out = await app.invoke(user_id="u", message="go")
     assert (out.status, results_of(out)) == ("completed", ["NotStorable"])
+
+
+def failing(ledger: Ledger, text: str) -> LlmAgent:
+    async def make() -> str:
+        """Fail with a long text."""
+        ledger.add("tool")
+        raise ValueError(text)
+
+    return agent(ledger, "root", calls(("make", {})), says("done"), tools=[make])
+
+
+@pytest.mark.parametrize(("most", "size", "attempts"), [("1MB", 2 * MB, 2), ("64MB", 17 * MB, 1)])
+async def test_a_failure_above_the_document_limit_is_one_like_any_other(
+    make_app: Any, ledger: Ledger, clock: Any, most: str, size: int, attempts: int
+) -> None:
+    config = {"payload": {"max": most}, "retry": {"max_attempts": attempts}}
+    app = make_app(failing(ledger, "x" * size), config=config)
+    out = await app.invoke(user_id="u", session_id="s", message="go", execution_id="e")
+    if attempts > 1:
+        assert out.status == "queued"
+        clock.advance(120_000)
+        (out,) = await app.recover()
+    shown = f"{'x' * 9_940}... ({size - 9_940} more characters are left out)"
+    assert out.error.position.endswith("|tool|1")
+    assert (out.status, out.error.type, out.error.message) == ("failed", "ValueError", shown)
+    assert [row[0] for row in ledger.rows()].count("tool") == attempts
+    found = await app.executions.activities("e")
+    assert [(one.kind, one.status) for one in found][1:] == [("tool", "failed")]
+
+
+async def test_a_large_failure_is_handled_the_same_before_and_after(
+    make_app: Any, ledger: Ledger, clock: Any
+) -> None:
+    seen: list[str] = []
+
+    def handle(tool: Any, args: Any, tool_context: Any, error: Exception) -> dict[str, str]:
+        seen.append(f"{type(error).__name__} {error}")
+        return {"result": str(len(str(error)))}
+
+    def handling() -> LlmAgent:
+        root = failing(ledger, "x" * 70_000)
+        root.on_tool_error_callback = handle
+        return root
+
+    config = {"payload": {"max": "64KB"}}
+    dying = make_app(
+        handling(), config=config, faults=FaultPlan().fail("in model:root", Died(), at=2)
+    )
+    with pytest.raises(Died):
+        await dying.invoke(user_id="u", message="go", execution_id="e")
+    clock.advance(120_000)
+    (out,) = await make_app(handling(), config=config).recover()
+    assert (out.status, results_of(out)) == ("completed", [str(len(seen[0]) - len("ValueError "))])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) < 11_000
+    assert [row[0] for row in ledger.rows()].count("tool") == 1
+
+
+class Died(BaseException):
+    """The process is gone."""
 
 
 async def test_200_waits_are_one_frontier(make_app: Any, ledger: Ledger) -> None:

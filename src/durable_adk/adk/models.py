@@ -23,7 +23,7 @@ from durable_adk.adk.call_ids import CallIds
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import NotStorable, ReplayMismatch
-from durable_adk.model import codec, failure
+from durable_adk.model import codec
 from durable_adk.model.activity import Kind, Payload, Record, RecordStatus
 from durable_adk.model.position import Position, call_segment, join
 
@@ -103,7 +103,7 @@ async def _call(
             await attempt.cancelled(admitted)
             raise
         except Exception as error:
-            payload = failure.encode_failure(error)
+            payload = scope.stage.encode_failure(error)
             record = await attempt.record(admitted, RecordStatus.FAILED, payload)
             scope.handed_out(record.ended_at)
             raise scope.stage.failure_of(record) from error

@@ -233,10 +233,7 @@ def _terms(stage: Stage, node: BaseNode, node_input: Any, fit: Fit | None) -> En
 
 async def _failed(admitted: Dispatched, scope: Scope, ctx: Context, error: Exception) -> Exception:
     """Record the failure and what was emitted before it; a replay raises the same."""
-    try:
-        payload = failure.encode_failure(error, _left(scope, ctx))
-    except NotStorable:
-        payload = failure.encode_failure(error)
+    payload = scope.stage.encode_failure(error, _left(scope, ctx))
     record = await scope.stage.attempt.record(admitted, RecordStatus.FAILED, payload)
     scope.handed_out(record.ended_at)
     return scope.stage.failure_of(record)

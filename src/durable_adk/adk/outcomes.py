@@ -14,7 +14,7 @@ from durable_adk.adk.scope import Scope, bound
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.engine.calls import AGAIN, Entering
 from durable_adk.errors import NotStorable
-from durable_adk.model import codec, failure
+from durable_adk.model import codec
 from durable_adk.model.activity import Kind, Record, RecordStatus
 from durable_adk.model.position import Position, join
 
@@ -92,7 +92,7 @@ async def once(
         await stage.attempt.cancelled(admitted)
         raise
     except Exception as error:
-        payload = failure.encode_failure(error)
+        payload = stage.encode_failure(error)
         record = await stage.attempt.record(admitted, RecordStatus.FAILED, payload)
         scope.handed_out(record.ended_at)
         raise stage.failure_of(record) from error

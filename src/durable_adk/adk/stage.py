@@ -24,7 +24,8 @@ from durable_adk.adk.scope import Scope, derived_uuid
 from durable_adk.adk.sleepers import Sleepers
 from durable_adk.engine.attempt import Attempt, Call, Dispatched, Replayed
 from durable_adk.engine.calls import Entering
-from durable_adk.model import codec, entries
+from durable_adk.errors import NotStorable
+from durable_adk.model import codec, entries, failure
 from durable_adk.model.activity import Kind, Payload, Record, UnknownOutcome
 from durable_adk.model.doubt import intent_body
 from durable_adk.model.due import Expiry
@@ -169,6 +170,14 @@ class Stage:
             NotStorable: it cannot be recorded, or is too large.
         """
         return codec.encode(value, where=where, most=self.payload_max)
+
+    def encode_failure(self, error: Exception, left: Mapping[str, Any] | None = None) -> Payload:
+        """What a body raised, as it is recorded, with what it ``left`` before, as far as that can
+        be stored."""
+        try:
+            return failure.encode_failure(error, left, most=self.payload_max)
+        except NotStorable:
+            return failure.encode_failure(error, most=self.payload_max)
 
     def failure_of(self, record: Record) -> Exception:
         """The recorded failure, as every attempt hands it to ADK."""

@@ -25,7 +25,7 @@ from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
 from durable_adk.model import codec, failure
-from durable_adk.model.activity import Kind, Payload, Record, RecordStatus, UnknownOutcome
+from durable_adk.model.activity import Kind, Record, RecordStatus, UnknownOutcome
 from durable_adk.model.doubt import UNFIT
 from durable_adk.model.position import Position
 from durable_adk.model.redaction import redacted
@@ -175,7 +175,7 @@ async def _recorded(
             raise
         except Exception as error:
             left = {**_left(before, context, scope), **_over(context, was_over)}
-            payload = _failed(error, left)
+            payload = stage.encode_failure(error, left)
             looks = _is_looked_at(context, "on_tool_error_callback")
             record = await attempt.record(admitted, RecordStatus.FAILED, payload, durable=looks)
             call.handed_out(record.ended_at)
@@ -186,14 +186,6 @@ async def _recorded(
     result = codec.decode(payload)["result"]
     stage.references.know_result(result, record.slot)
     return result
-
-
-def _failed(error: Exception, left: dict[str, Any]) -> Payload:
-    """The failure with what the body changed before it failed, as far as that can be stored."""
-    try:
-        return failure.encode_failure(error, left)
-    except NotStorable:
-        return failure.encode_failure(error)
 
 
 async def _replay(admitted: Replayed, context: ToolContext, call: Scope) -> object:

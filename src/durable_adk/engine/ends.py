@@ -18,6 +18,7 @@ from durable_adk.model import codec
 from durable_adk.model.activity import Payload, Record
 from durable_adk.model.execution import Execution, StepDocument, StoredError
 from durable_adk.model.identity import new_nonce
+from durable_adk.model.lengths import cut
 from durable_adk.model.wait import AnsweredWait, Frontier, WaitRequest, frontier_id
 
 _FINDS = (LeaseLost, ReplayMismatch, CorruptHistory, OutcomeUnknown, NotStorable, ConfigError)
@@ -44,13 +45,14 @@ def _leaves(error: Exception) -> Iterator[Exception]:
 
 def stored_error(error: BaseException, at: str = "") -> StoredError:
     """An error as people and programs see it later. ``at`` is the position of the call that raised
-    it, where one did; an error that has a position of its own keeps that."""
+    it, where one did; an error that has a position of its own keeps that. Of a very long text the
+    beginning is kept: it stands in the execution's document."""
     name = type(error).__name__
     if isinstance(error, DurableError):
         reason = f"{error.subject}: {error.reason}" if error.reason else error.subject
         own = error.position if isinstance(error, ReplayMismatch | OutcomeUnknown) else ""
-        return StoredError(type=name, message=reason, position=own or at, remedy=error.remedy)
-    return StoredError(type=name, message=_text_of(error), position=at)
+        return StoredError(type=name, message=cut(reason), position=own or at, remedy=error.remedy)
+    return StoredError(type=name, message=cut(_text_of(error)), position=at)
 
 
 def _text_of(error: BaseException) -> str:

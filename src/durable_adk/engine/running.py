@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from durable_adk.engine.ends import stored_error
 from durable_adk.engine.expiring import Expiring
 from durable_adk.engine.ports import Clock, Store
 from durable_adk.engine.program import Sink
 from durable_adk.engine.settings import EngineSettings
 from durable_adk.engine.unread import closed_unread, left_stuck
 from durable_adk.errors import DurableError, LeaseLost, Unavailable, WriteUnknown
-from durable_adk.model.execution import Execution, Lease, NewExecution, Status, StoredError
+from durable_adk.model.execution import Execution, Lease, NewExecution, Status
 from durable_adk.model.identity import ExecutionKey, new_nonce
 from durable_adk.model.store_results import Begun, Busy, Forked, Taken, Unread
 
@@ -248,11 +249,7 @@ class Attempts:
             await self._store.attempt_failed(
                 lease,
                 status=Status.STUCK if is_last else Status.QUEUED,
-                error=StoredError(
-                    type=type(error).__name__,
-                    message=str(error),
-                    remedy=getattr(error, "remedy", ""),
-                ),
+                error=stored_error(error),
                 failures=failures,
                 voided=(),
                 backoff_ms=self._settings.backoff_after(failures),

@@ -4,8 +4,9 @@ Both the first run and every replay get the one made from the record: an instanc
 importable class, made without its constructor, with what could be stored of its ``args`` and
 attributes. Where that is not possible (a local class, one made in C, one whose text would come
 out differently), it is a ``RecordedFailure`` whose classes have the recorded names, because
-retry rules match names. Nothing but subclasses of ``Exception`` is looked up and used, and no
-constructor of theirs runs.
+retry rules match names. Of an exception that is too large the text is cut, and what is large in it
+goes the way of what could not be stored. Nothing but subclasses of ``Exception`` is looked up and
+used, and no constructor of theirs runs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from durable_adk.errors import CorruptHistory, NotStorable
 from durable_adk.model._codec_classes import find_class, is_builtin, name_of
 from durable_adk.model.activity import Payload
 from durable_adk.model.codec import decode, encode
+from durable_adk.model.lengths import LONGEST, cut
 
 _MAX_NESTING = 5
 """How deep exceptions within exceptions (groups, args, attributes) are followed."""
@@ -48,14 +50,31 @@ class RecordedFailure(Exception):
         return self._text
 
 
-def encode_failure(error: BaseException, left: Mapping[str, Any] | None = None) -> Payload:
-    """What can be stored of an exception, and what its body ``left`` before it failed.
+def encode_failure(
+    error: BaseException, left: Mapping[str, Any] | None = None, *, most: int | None = None
+) -> Payload:
+    """What can be stored of an exception in ``most`` bytes, and what its body ``left`` before it
+    failed.
 
     Raises:
-        NotStorable: a value in ``left``; never because of the exception.
+        NotStorable: a value in ``left``, or its size; never because of the exception.
     """
     described = _describe(error, 0)
-    return encode({**described, "left": dict(left)} if left else described, where="failure")
+    if _is_over(described, most):
+        described = _describe(error, 0, LONGEST)
+        if _is_over(described, most):
+            described = _least(error)
+    if not left:
+        return encode(described, where="failure")
+    return encode({**described, "left": dict(left)}, where="failure", most=most)
+
+
+def _is_over(described: Mapping[str, Any], most: int | None) -> bool:
+    try:
+        encode(described, where="failure", most=most)
+    except NotStorable:
+        return True
+    return False
 
 
 def left_behind(text: Payload) -> dict[str, Any]:
@@ -83,42 +102,52 @@ def decode_failure(text: Payload) -> Exception:
 # --------------------------------------------------------------------------- what is recorded
 
 
-def _describe(error: BaseException, nesting: int) -> dict[str, Any]:
+def _least(error: BaseException) -> dict[str, Any]:
+    """The names of its classes and the beginning of its text."""
     cls = type(error)
     names = [
         base.__name__
         for base in cls.__mro__
         if base not in (RecordedFailure, BaseException, object)
     ]
-    recorded: dict[str, Any] = {
-        "class": _importable(cls),
-        "name": f"{cls.__module__}.{cls.__qualname__}",
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return {
+        "class": "",
+        "name": error.recorded_class if isinstance(error, RecordedFailure) else name,
         "names": names or [cls.__name__],
-        "text": _text_of(error),
-        "args": [_storable(item, nesting) for item in error.args],
-        "attributes": _attributes_of(error, nesting),
+        "text": cut(_text_of(error)),
+        "args": [],
+        "attributes": {},
     }
-    if isinstance(error, RecordedFailure):
-        recorded["name"] = error.recorded_class
+
+
+def _describe(error: BaseException, nesting: int, longest: int | None = None) -> dict[str, Any]:
+    """``longest``: in characters, of each thing in it."""
+    recorded = _least(error) | {
+        "class": _importable(type(error)),
+        "text": cut(_text_of(error), longest),
+        "args": [_storable(item, nesting, longest) for item in error.args],
+        "attributes": _attributes_of(error, nesting, longest),
+    }
     if isinstance(error, BaseExceptionGroup) and nesting < _MAX_NESTING:
         del recorded["args"]
-        recorded["message"] = str(error.message)
-        recorded["members"] = [_describe(item, nesting + 1) for item in error.exceptions]
+        recorded["message"] = cut(str(error.message), longest)
+        recorded["members"] = [_describe(one, nesting + 1, longest) for one in error.exceptions]
     if recorded["class"] and not _comes_back(recorded, error):
         recorded["class"] = ""
     if not recorded["class"]:
-        recorded["attributes"] = _asked_by_name(error) | recorded["attributes"]
+        recorded["attributes"] = _asked_by_name(error, longest) | recorded["attributes"]
     return recorded
 
 
-def _storable(item: object, nesting: int) -> dict[str, Any]:
+def _storable(item: object, nesting: int, longest: int | None) -> dict[str, Any]:
     """``{"value"}``, ``{"failure"}``, or for what cannot be stored ``{"text"}``."""
     if isinstance(item, BaseException) and nesting < _MAX_NESTING:
-        return {"failure": _describe(item, nesting + 1)}
+        return {"failure": _describe(item, nesting + 1, longest)}
     try:
-        encode(item)
+        encode(item, most=longest)
     except NotStorable:
-        return {"text": _text_of(item)}
+        return {"text": cut(_text_of(item), longest)}
     return {"value": item}
 
 
@@ -129,14 +158,16 @@ def _text_of(item: object) -> str:
         return f"<a {type(item).__name__} whose text raised {type(error).__name__}>"
 
 
-def _attributes_of(error: BaseException, nesting: int) -> dict[str, dict[str, Any]]:
+def _attributes_of(
+    error: BaseException, nesting: int, longest: int | None
+) -> dict[str, dict[str, Any]]:
     """What the instance holds: its ``__dict__``, slots, and the fields of built-in classes."""
     held = dict(vars(error))
     for name in _slots(type(error)):
         item = _read(error, name)
         if item is not None:
             held[name] = item
-    stored = {name: _storable(item, nesting) for name, item in held.items()}
+    stored = {name: _storable(item, nesting, longest) for name, item in held.items()}
     return {name: item for name, item in stored.items() if "text" not in item}
 
 
@@ -151,10 +182,12 @@ def _slots(cls: type[BaseException]) -> list[str]:
     ]
 
 
-def _asked_by_name(error: BaseException) -> dict[str, dict[str, Any]]:
+def _asked_by_name(error: BaseException, longest: int | None) -> dict[str, dict[str, Any]]:
     found = {name: _read(error, name) for name in _ASKED_BY_NAME}
     return {
-        name: _storable(item, 0) for name, item in found.items() if isinstance(item, (int, str))
+        name: _storable(item, 0, longest)
+        for name, item in found.items()
+        if isinstance(item, (int, str))
     }
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from durable_adk.errors import CorruptHistory, NotStorable
 from durable_adk.model.codec import encode
 from durable_adk.model.failure import RecordedFailure, decode_failure, encode_failure
+from durable_adk.model.lengths import cut
 from tests.support import sample_failures as sample
 
 HERE = "tests.support.sample_failures"
@@ -291,3 +292,40 @@ def test_a_damaged_record_is_refused(recorded: Any) -> None:
     with pytest.raises(CorruptHistory):
         decode_failure(encode(recorded))
     assert str(decode_failure(encode(_STAND_IN))) == ""
+
+
+HUGE = "x" * 300_000
+CUT = f"{'x' * 9_940}... (290060 more characters are left out)"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError(HUGE), CUT),
+        (sample.Wrapping(ValueError(HUGE)), CUT),
+        (sample.ToolFailed(1, status=HUGE), f"order 1: {CUT[:9_931]}"),
+        (_raised_by(lambda: compile("(", HUGE, "exec")), "'(' was never closed"),
+        (ExceptionGroup(HUGE, [KeyError(1)]), CUT),
+        (ExceptionGroup("many", [ValueError(str(n)) for n in range(5_000)]), "many (5000 sub-exc"),
+        (ValueError([HUGE]), "['xx"),
+        (sample.Declined(7, status=HUGE), f"order 7: {CUT[:9_931]}"),
+    ],
+    ids=lambda one: "",
+)
+def test_a_failure_that_is_too_large_is_cut_and_keeps_its_names(
+    error: Exception, text: str
+) -> None:
+    recorded = encode_failure(error, most=65_536)
+    assert len(recorded) <= 65_536
+    again = decode_failure(recorded)
+    assert str(again).startswith(text[:9_000])
+    assert set(_names(error)) - {"BaseExceptionGroup"} <= set(_names(again))
+    assert str(_again(again)) == str(again) == cut(str(again)), "it is cut once"
+    small = ValueError("small")
+    assert encode_failure(small, most=65_536) == encode_failure(small)
+
+
+def test_what_a_failed_body_left_counts_too() -> None:
+    with pytest.raises(NotStorable, match=r"failure: has \d+ bytes, and payload\.max is 65536"):
+        encode_failure(ValueError("x"), {"log": HUGE}, most=65_536)
+    assert "left" in encode_failure(ValueError("x"), {"log": "y"}, most=65_536)
