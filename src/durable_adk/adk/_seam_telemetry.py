@@ -1,7 +1,9 @@
-"""The private names of ADK's telemetry that this package touches: the second part of ``_seam``.
+"""The private names of ADK's telemetry and logs that this package touches: the second part of
+``_seam``.
 
-Without them an app still runs, and only replayed model calls carry token counts again;
-``tests/adapter/test_seam_telemetry.py`` fails when ADK does not call them any more.
+Without them an app still runs, and only replayed model calls carry token counts again, and a
+workflow that sleeps logs a warning; ``tests/adapter/test_seam_telemetry.py`` fails when ADK does
+not call them any more.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ USAGE = Private("google.adk.telemetry.tracing", "_set_usage_metadata_attributes"
 DURATION = Private("google.adk.telemetry._metrics", "record_client_operation_duration")
 
 POINTS = (SCOPE, USAGE, DURATION)
+"""Called for each model call."""
+
+LEFTOVERS = Private("google.adk.workflow", "Workflow._cleanup_all_tasks")
 
 
 def owner_of(point: Private) -> tuple[Any, str]:

@@ -22,6 +22,7 @@ from durable_adk.adk import (
     credentials,
     executors,
     gate,
+    leftovers,
     limits,
     models,
     nodes,
@@ -38,6 +39,7 @@ _TELEMETRY = {
     _seam_telemetry.SCOPE: spans.wrap_response,
     _seam_telemetry.USAGE: spans.wrap_usage,
     _seam_telemetry.DURATION: spans.wrap_duration,
+    _seam_telemetry.LEFTOVERS: leftovers.wrap,
 }
 
 
