@@ -95,9 +95,9 @@ async def _call(
                     if response.partial:
                         yield response
                     else:
-                        finals.append(_taken(response))
+                        finals.append(_taken(response, request))
                         called |= toolsets.called_by(response)
-            payload = _to_payload(scope, finals, called)
+            payload = _to_payload(scope, finals, called, request)
             await attempt.leave(admitted)
         except (asyncio.CancelledError, GeneratorExit):
             await attempt.cancelled(admitted)
@@ -139,19 +139,19 @@ def _call_ids(scope: Scope, ordinal: int) -> CallIds:
     return CallIds(lambda n: f"adk-{scope.stage.derive_id('call', *place, str(n))[:18]}")
 
 
-def _taken(response: LlmResponse) -> LlmResponse | dict[str, Any]:
+def _taken(response: LlmResponse, request: LlmRequest) -> LlmResponse | dict[str, Any]:
     """A response as it is recorded, at once: the model's object may be used again. One that cannot
     be is kept for when the model has ended: that is refused then."""
     try:
-        return _to_plain(response)
+        return _to_plain(response, request)
     except NotStorable:
         return response.model_copy(deep=True)
 
 
-def _to_plain(response: LlmResponse) -> dict[str, Any]:
+def _to_plain(response: LlmResponse, request: LlmRequest) -> dict[str, Any]:
     for place, part in enumerate((response.content.parts if response.content else None) or ()):
         call = part.function_call
-        if call and call.id and not codec.is_text(call.id):
+        if call and call.id and call.name in request.tools_dict and not codec.is_text(call.id):
             raise NotStorable(
                 f"response.content.parts[{place}].function_call.id",
                 f"has a character that is no Unicode text (a lone surrogate): {call.id[:300]!r}",
@@ -161,10 +161,13 @@ def _to_plain(response: LlmResponse) -> dict[str, Any]:
 
 
 def _to_payload(
-    scope: Scope, responses: list[LlmResponse | dict[str, Any]], called: set[str]
+    scope: Scope,
+    responses: list[LlmResponse | dict[str, Any]],
+    called: set[str],
+    request: LlmRequest,
 ) -> Payload:
     dumped = [
-        _to_plain(response) if isinstance(response, LlmResponse) else response
+        _to_plain(response, request) if isinstance(response, LlmResponse) else response
         for response in responses
     ]
     left = {"responses": dumped, **toolsets.marks(scope, called)}

@@ -128,7 +128,7 @@ class Attempt(Sleeping):
         entry = self.records.find(digest)
         if entry is not None:
             return await self._replay(call, entry)
-        if position.text in self.records.abandoned:
+        if self.records.committed and position.text in self.records.abandoned:
             await self._abandoned(call)
         if self.records.committed and not self.asks_below(position):
             await self.halt(
