@@ -70,8 +70,8 @@ async def test_closing_leaves_nothing_running_at_any_moment_of_a_recovery(place:
             ).open()
             recovering = asyncio.create_task(app.recover())
             await held.reached()
-            sent = plan.reached.count("before claim")
             closing = await began(app)
+            sent = plan.reached.count("before claim")
             held.release()
             await closing
             claimed = plan.reached.count("before claim")
