@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from durable_adk import CorruptHistory, KeyMissing
-from durable_adk.testing import FaultPlan, calls
-from tests.app import agents
+from durable_adk.testing import FaultPlan
 from tests.app.agents import yes
-from tests.app.test_unreadable import LARGE, NEW, OLD, SPILLING, Desk, Died
+from tests.app.test_unreadable import LARGE, NEW, OLD, SPILLING, Desk, Died, looks_and_pays
 from tests.app.test_unreadable import desk as desk
 
 
@@ -78,14 +77,7 @@ async def take_a_reply(desk: Desk) -> dict[str, Any]:
 
 
 async def test_one_of_which_a_record_is_gone_is_given_up(desk: Desk) -> None:
-    def look() -> dict[str, str]:
-        """Look something up."""
-        return {"found": LARGE}
-
-    root = agents.payer(desk.log)
-    root.tools.append(look)
-    root.model.script = [calls(("look", {})), *root.model.script]
-    app = desk.app(root=root, **SPILLING)
+    app = desk.app(root=looks_and_pays(desk.log), **SPILLING)
     out = await desk.invoked(app, "e", session_id="s")
     chunk = await take_a_reply(desk)
     with pytest.raises(CorruptHistory):

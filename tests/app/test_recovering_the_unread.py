@@ -8,24 +8,16 @@ import pytest
 from google.adk.workflow import START, Workflow
 
 from durable_adk.engine.service import Engine
-from durable_adk.testing import FaultPlan, calls
-from tests.app import agents
+from durable_adk.testing import FaultPlan
 from tests.app.agents import yes
-from tests.app.test_unreadable import LARGE, SPILLING, Desk, Died
+from tests.app.test_unreadable import SPILLING, Desk, Died, looks_and_pays
 from tests.app.test_unreadable import desk as desk
 
 
 async def answered(desk: Desk) -> Any:
     """An App with two executions that are answered and due, ``e`` each with a large record."""
 
-    def look() -> dict[str, str]:
-        """Look something up."""
-        return {"found": LARGE}
-
-    root = agents.payer(desk.log)
-    root.tools.append(look)
-    root.model.script = [calls(("look", {})), *root.model.script]
-    app = desk.app(root=root, **SPILLING)
+    app = desk.app(root=looks_and_pays(desk.log), **SPILLING)
     for name in ("e", "other"):
         out = await desk.invoked(app, name, session_id=name)
         await app.answer(out.waits[0].id, {"confirmed": True})

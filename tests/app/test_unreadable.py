@@ -12,11 +12,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
 from google.adk.workflow import START, Workflow
 from pymongo import AsyncMongoClient
 
 from durable_adk import App, CorruptHistory, KeyMissing
-from durable_adk.testing import FaultPlan, ManualClock, ServerClock, memory_client
+from durable_adk.testing import FaultPlan, ManualClock, ServerClock, calls, memory_client
 from tests.app import agents
 from tests.app.agents import yes
 from tests.app.conftest import ON
@@ -25,6 +26,19 @@ HOUR_MS = 3_600_000
 OLD, NEW = ({name: base64.b64encode(name[:1].encode() * 32).decode()} for name in ("old", "new"))
 LARGE = "".join(random.Random(7).choices("abcdefghijklmnop", k=3000))
 SPILLING = {"payload": {"spill_above": "1KB", "compress_above": "never"}}
+
+
+def looks_and_pays(log: agents.Log) -> LlmAgent:
+    """Pays, once that is confirmed, after a tool that leaves a large record."""
+
+    def look() -> dict[str, str]:
+        """Look something up."""
+        return {"found": LARGE}
+
+    root = agents.payer(log)
+    root.tools.append(look)
+    root.model.script = [calls(("look", {})), *root.model.script]
+    return root
 
 
 class Desk:

@@ -177,8 +177,7 @@ class Core:
     async def read(self, what: str, once: Callable[[Session], Awaitable[R]]) -> R:
         """Read, seeing at least what every earlier write in a session here has done.
 
-        Raises:
-            Unavailable: no answer until the deadline.
+        Raises: Unavailable: no answer until the deadline.
         """
 
         async def in_session() -> R:
@@ -196,6 +195,7 @@ class Core:
 
     async def write(self, kind: Write, put: Put[R], settle: Settle[R]) -> R:
         """Put until acknowledged; where the put was not applied, settle.
+
         Args:
             kind: For fault points and messages.
             put: Sends the write. None: it was not applied (nothing matched, or a duplicate),
