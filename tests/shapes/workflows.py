@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -13,6 +14,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, FunctionNode, JoinNode, Node, RetryConfig, Workflow, node
 from google.genai import types
+from pydantic import BaseModel
 
 from durable_adk.adk.scripted_model import calls, says
 from tests.faults.catalogue import (
@@ -101,6 +103,45 @@ def charge_then_ask(ledger: Ledger) -> Workflow:
             (second, end_of(ledger)),
         ],
     )
+
+
+class Line(BaseModel):
+    item: str
+    count: int = 1
+
+
+def bound_to_input(ledger: Ledger) -> Workflow:
+    """Functions with parameters of their own: ADK takes them from the input of their node."""
+
+    def order(node_input: Any) -> Any:
+        ledger.add("node", "order")
+        return {"lines": [{"item": "tea", "count": 2}, {"item": "jam"}], "note": "soon"}
+
+    def check(ctx: Any, lines: list[Line], note: str = "none") -> Any:
+        ledger.add("node", "check", ctx.attempt_count, len(lines))
+        lines.pop()  # a retry gets them anew
+        if ctx.attempt_count < 2:
+            raise ConnectionError("no answer")
+        return {"item": lines[0].item, "count": lines[0].count, "note": note}
+
+    async def ask(ctx: Any, item: str, count: int, note: str) -> Any:
+        ledger.add("node", "ask", item, count, note, len(ctx.resume_inputs))
+        if "q1" in ctx.resume_inputs:
+            yield {"item": item, "count": count + 1}
+            return
+        yield RequestInput(interrupt_id="q1", message=f"{count} of {item}?")
+
+    def ship(item: str, count: int) -> Any:
+        ledger.add("node", "ship", item, count)
+        return f"{count} of {item}"
+
+    bound = functools.partial(FunctionNode, parameter_binding="node_input")
+    retry = RetryConfig(max_attempts=5, initial_delay=0.001, jitter=0)
+    checker = bound(func=check, name="check", retry_config=retry)
+    asker = bound(func=ask, name="ask", rerun_on_resume=True)
+    shipper = bound(func=ship, name="ship", require_confirmation=True, rerun_on_resume=True)
+    edges = [(START, order), (order, checker), (checker, asker), (asker, shipper)]
+    return Workflow(name="flow", edges=[*edges, (shipper, end_of(ledger))])
 
 
 class Stamp(Node):
@@ -428,6 +469,12 @@ SHAPES = {
         build=confirmed_function_node,
         feature="`require_confirmation` of nodes",
         waits=(1,),
+        answer=agreed,
+    ),
+    "functions bound to their input": Shape(
+        build=bound_to_input,
+        feature="function nodes bound to their input",
+        waits=(1, 1),
         answer=agreed,
     ),
     "parallel worker, one item asks": Shape(

@@ -49,6 +49,7 @@ try:
         _workflow,
     )
     from google.adk.workflow._errors import NodeInterruptedError as NodeInterruptedError
+    from google.adk.workflow._function_node import _ResolvedParameters
     from google.adk.workflow._node_runner import NodeRunner
     from google.adk.workflow._parallel_worker import _ParallelWorker
     from google.adk.workflow._tool_node import _ToolNode
@@ -247,6 +248,11 @@ def function_of(node: BaseNode) -> object:
     return node._func if isinstance(node, FunctionNode) else None
 
 
+def given_to(node_input: Any) -> Any:
+    """The input of a node; of a function that is bound to it, before ADK made parameters of it."""
+    return node_input.source if isinstance(node_input, _ResolvedParameters) else node_input
+
+
 def generator_of(node: BaseNode) -> object:
     """The function that a node runs, if that is a generator."""
     plain = node._unwrapped_func if isinstance(node, FunctionNode) else None
@@ -264,22 +270,6 @@ _NOBODY_IS_ASKED = (
     AuthCredentialTypes.HTTP,
     AuthCredentialTypes.SERVICE_ACCOUNT,
 )
-
-_ELSEWHERE = {
-    "RemoteA2aAgent": "remote agent",
-    "ManagedAgent": "managed agent",
-    "LangGraphAgent": "LangGraph agent",
-    "AntigravityAgent": "managed agent",
-}
-
-
-def runs_elsewhere(node: BaseNode) -> str:
-    """What kind of agent it is, if its calls happen outside of this process; else nothing.
-
-    By name: their modules need packages that may not be installed.
-    """
-    names = {kind.__name__ for kind in type(node).__mro__ if kind.__module__.startswith("google.")}
-    return next((text for name, text in _ELSEWHERE.items() if name in names), "")
 
 
 def transfers(agent: LlmAgent) -> bool:

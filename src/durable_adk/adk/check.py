@@ -13,6 +13,13 @@ from durable_adk.adk import _patches, _seam, tree
 from durable_adk.adk._patches import asks_below_tasks, transfers_processed_twice
 from durable_adk.errors import ConfigError, UnsupportedNode
 
+_ELSEWHERE = {
+    "RemoteA2aAgent": "remote agent",
+    "ManagedAgent": "managed agent",
+    "LangGraphAgent": "LangGraph agent",
+    "AntigravityAgent": "managed agent",
+}
+
 
 def check_root(root: object, adk_app: Any = None, *, keeps_secrets: bool = False) -> None:
     """Walk the topology. ``keeps_secrets``: what is recorded is encrypted.
@@ -53,7 +60,7 @@ def check_node(node: BaseNode, path: str, *, keeps_secrets: bool) -> None:
     Raises:
         UnsupportedNode: it cannot be made durable.
     """
-    remote = _seam.runs_elsewhere(node)
+    remote = _runs_elsewhere(node)
     if remote:
         raise UnsupportedNode(
             path,
@@ -109,3 +116,12 @@ def has_toolsets(root: BaseNode) -> bool:
         for node, _path in tree.nodes(root, root.name, set())
         for tool in getattr(node, "tools", ())
     )
+
+
+def _runs_elsewhere(node: BaseNode) -> str:
+    """What kind of agent it is, if its calls happen outside of this process; else nothing.
+
+    By name: their modules need packages that may not be installed.
+    """
+    names = {kind.__name__ for kind in type(node).__mro__ if kind.__module__.startswith("google.")}
+    return next((text for name, text in _ELSEWHERE.items() if name in names), "")

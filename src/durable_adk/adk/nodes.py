@@ -345,9 +345,8 @@ def _request(node_input: Any, *, where: str, is_compared: bool) -> str:
 
 def _input_data(node_input: Any) -> Any:
     """Contents are compared as ADK's JSON: their classes carry no meaning of their own."""
-    if isinstance(node_input, types.Content):
-        return stored.content_to_data(node_input)
-    return node_input
+    given = _seam.given_to(node_input)
+    return stored.content_to_data(given) if isinstance(given, types.Content) else given
 
 
 def wrap_build(adk_build: Any) -> Any:
