@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import random
 import uuid
 from collections.abc import AsyncIterator
@@ -366,8 +367,9 @@ async def test_the_same_again_is_the_same_and_another_is_a_conflict(place: Place
             await app.sessions.import_(long_session(3), session_id="made here")
 
 
+@pytest.mark.parametrize("point", [("before session", 2), ("before begin", 1), ("before step", 1)])
 async def test_the_same_again_is_the_same_when_the_key_of_its_import_is_gone(
-    place: Place,
+    place: Place, point: tuple[str, int]
 ) -> None:
     """Cut off under one key, finished under the next, there under the last; never in the open."""
     old, new = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
@@ -379,7 +381,7 @@ async def test_the_same_again_is_the_same_when_the_key_of_its_import_is_gone(
         for message in ("keep milk", "and eggs"):
             await first.invoke(user_id="u", session_id="s", message=message)
         lines = await lines_of(first, "u", "s")
-    plan = FaultPlan().fail("before session", RuntimeError("cut off"), at=2)
+    plan = FaultPlan().fail(point[0], RuntimeError("cut off"), at=point[1])
     async with app({"k1": old}, faults=plan) as desk:
         with pytest.raises(RuntimeError, match="cut off"):
             await desk.sessions.import_(lines)
@@ -768,6 +770,30 @@ async def test_a_half_imported_session_can_be_deleted_and_not_forked() -> None:
         await app.sessions.delete("u", "long")
         await app.sessions.import_(long_session(2))
         assert len(await app.sessions.turns("u", "long")) == 2
+
+
+async def stored_in(app: App) -> list[str]:
+    """The collections that hold something."""
+    opened = app._lifecycle._opened
+    assert opened is not None
+    core = opened.store._core
+    names = ("sessions", "scopes", "executions", "steps", "activities", "payloads", "artifacts")
+    return [name for name in names if await core.collection(name).find_one({}) is not None]
+
+
+@pytest.mark.parametrize("point", ["before begin", "before step", "before scopes"])
+async def test_nothing_is_left_of_a_half_imported_session_that_is_deleted(
+    point: str, place: Place
+) -> None:
+    given = with_shared_state()
+    given.events[1].content.parts[0].text = os.urandom(4 << 20).hex()  # it is stored in chunks
+    plan = FaultPlan().fail(point, RuntimeError("cut off"))
+    async with App("desk", config=ON, faults=plan, **place) as app:
+        with pytest.raises(RuntimeError, match="cut off"):
+            await app.sessions.import_(given)
+        assert {"sessions", "payloads"} <= set(await stored_in(app))
+        await app.sessions.delete("u", "long")
+        assert await stored_in(app) == []
 
 
 async def test_two_imports_at_once_are_one(on_server: Place) -> None:

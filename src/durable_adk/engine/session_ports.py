@@ -72,7 +72,8 @@ class SessionStore(Protocol):
         ...
 
     async def runs_of(self, key: SessionKey) -> tuple[RunId, ...]:
-        """The prefixes of all executions of a session, oldest first."""
+        """The prefixes of all that there is of a session's turns, oldest first: of its executions,
+        and of what an import left that was cut off."""
         ...
 
     async def remove_session(self, key: SessionKey, runs: Sequence[RunId]) -> None:

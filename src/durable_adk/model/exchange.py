@@ -20,7 +20,7 @@ from durable_adk.model.execution import (
     StoredError,
     Turn,
 )
-from durable_adk.model.identity import FencingToken, Nonce, RunId, execution_key
+from durable_adk.model.identity import FencingToken, Nonce, RunId, SessionKey, execution_key
 
 _FIRST = StepRef(1, FencingToken(1))
 
@@ -93,13 +93,22 @@ class PortableSession:
 def stored_turns(portable: PortableSession, session: SessionRecord, digest: str) -> list[Turn]:
     """The turns as the executions of a session; the same ones whenever it is imported again."""
     return [
-        _stored(turn, session, number, hashlib.sha256(f"{session.key}|{digest}|{number}".encode()))
+        _stored(turn, session, number, _name(session.key, digest, number))
         for number, turn in enumerate(portable.turns, 1)
     ]
 
 
-def _stored(turn: PortableTurn, session: SessionRecord, number: int, name: hashlib._Hash) -> Turn:
-    run, nonce = RunId(name.hexdigest()[:24]), Nonce(name.hexdigest()[24:40])
+def run_of_turn(key: SessionKey, digest: str, number: int) -> RunId:
+    """The prefix of what is stored of an imported turn."""
+    return RunId(_name(key, digest, number)[:24])
+
+
+def _name(key: SessionKey, digest: str, number: int) -> str:
+    return hashlib.sha256(f"{key}|{digest}|{number}".encode()).hexdigest()
+
+
+def _stored(turn: PortableTurn, session: SessionRecord, number: int, name: str) -> Turn:
+    run, nonce = RunId(name[:24]), Nonce(name[24:40])
     execution_id = turn.execution_id or spare_id(run)
     execution = Execution(
         key=execution_key(session.tenant, execution_id),

@@ -27,6 +27,7 @@ from durable_adk.store.core import (
 from durable_adk.store.documents import Doc
 from durable_adk.store.payloads import chunk_ids
 from durable_adk.store.session_documents import session_envelopes
+from durable_adk.store.unfinished import runs_left
 
 
 class Deleting(Part):
@@ -126,7 +127,7 @@ class Deleting(Part):
         await core.write(Write.DELETE, put, settle)
 
     async def runs_of(self, key: SessionKey) -> tuple[RunId, ...]:
-        """The prefixes of all executions of a session, oldest first."""
+        """The prefixes of all that there is of a session's turns, oldest first."""
         core = self._core
 
         async def once(session: Session) -> tuple[RunId, ...]:
@@ -139,7 +140,12 @@ class Deleting(Part):
             )
             return tuple(RunId(doc["run"]) for doc in docs)
 
-        return await core.read("the executions of a session", once)
+        async def stored(session: Session) -> Doc | None:
+            return await core.find_one(session, SESSIONS, filters.by_id(key))
+
+        runs = await core.read("the executions of a session", once)
+        doc = await core.read("a session", stored)
+        return runs if doc is None else (*runs, *await runs_left(core, doc))
 
     async def remove_session(self, key: SessionKey, runs: Sequence[RunId]) -> None:
         """Remove a session, its executions and what is recorded of them.

@@ -29,8 +29,8 @@ from durable_adk.store.payloads import Envelope, part_nonce
 from durable_adk.store.records import STEP_PAYLOADS, step_fields
 from durable_adk.store.session_documents import SESSION_PAYLOADS, session_fields
 from durable_adk.store.sessions import Sessions
+from durable_adk.store.unfinished import TURNS_AT_ONCE
 
-_AT_ONCE: Final = 100
 _CHARACTERS_AT_ONCE: Final = 2 * 1024 * 1024
 """Of payloads in one insert: below MongoDB's limit, and done within the timeout."""
 _TRIES: Final = 10
@@ -207,7 +207,7 @@ def _batches(turns: Sequence[Turn]) -> Iterator[list[Turn]]:
     characters = 0
     for turn in turns:
         size = sum(len(step.events) + len(step.state or "") for step in turn.steps)
-        if batch and (len(batch) >= _AT_ONCE or characters + size > _CHARACTERS_AT_ONCE):
+        if batch and (len(batch) >= TURNS_AT_ONCE or characters + size > _CHARACTERS_AT_ONCE):
             yield batch
             batch, characters = [], 0
         batch.append(turn)

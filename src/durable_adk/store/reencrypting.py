@@ -28,6 +28,7 @@ from durable_adk.store.core import (
 )
 from durable_adk.store.documents import Doc
 from durable_adk.store.payloads import content_digest
+from durable_adk.store.unfinished import runs_left
 
 _AT_ONCE: Final = {PAYLOADS: 2, ARTIFACTS: 20, STEPS: 20}
 _OF_OTHERS: Final = 50
@@ -70,6 +71,10 @@ class Reencrypting(Part):
                 for inner in (ACTIVITIES, STEPS, PAYLOADS) if is_run else (PAYLOADS,):
                     async for part in self._pages(inner, {}, f"{owner}:"):
                         yield inner, part
+                for run in await runs_left(self._core, doc) if name == SESSIONS else ():
+                    for inner in (STEPS, PAYLOADS):
+                        async for part in self._pages(inner, {}, f"{run}:"):
+                            yield inner, part
 
     async def _pages(self, name: str, found: filters.Filter, prefix: str) -> AsyncIterator[Doc]:
         """Stored documents as they are, by id."""
