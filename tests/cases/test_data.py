@@ -7,15 +7,18 @@ import datetime as dt
 import decimal
 import enum
 import math
+import threading
 import uuid
 from typing import Any
 
 import pydantic
 import pytest
+from google.adk.agents import LlmAgent
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
-from durable_adk.adk.scripted_model import calls, says
+from durable_adk.adk.scripted_model import ScriptedModel, calls, says
 from durable_adk.errors import NotStorable
 from tests.cases.conftest import approve
 from tests.faults.catalogue import Tools, agent
@@ -174,6 +177,43 @@ async def test_a_result_that_cannot_be_stored_fails_the_execution_with_its_path(
     assert (out.status, out.error.type) == ("failed", "NotStorable")
     assert where in out.error.message
     assert ledger.rows().count(("give",)) == 1
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_so_does_an_argument_that_a_callback_puts_in(make_app, ledger, asks) -> None:
+    def pay(cents: int, lock: Any = None) -> str:
+        """Pay."""
+        ledger.add("pay")
+        return "paid"
+
+    def put_in(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+        ledger.add("callback")
+        args["lock"] = threading.Lock()
+
+    root = LlmAgent(
+        name="desk",
+        model=ScriptedModel(script=[calls(("pay", {"cents": 5})), says("done")]),
+        tools=[FunctionTool(pay, require_confirmation=asks)],
+        before_tool_callback=put_in,
+    )
+    out = await make_app(root).invoke(user_id="u", message="go")
+    assert (out.status, out.error.type) == ("failed", "NotStorable")
+    assert "pay arguments" in out.error.message and "lock" in out.error.message
+    assert ledger.rows() == [("callback",)]
+
+
+async def test_so_does_what_a_function_node_puts_into_the_state(make_app, ledger) -> None:
+    def keep(ctx: Any, node_input: Any) -> str:
+        ledger.add("keep")
+        ctx.state["temp:lock"] = threading.Lock()
+        return "kept"
+
+    out = await make_app(Workflow(name="flow", edges=[(START, keep)])).invoke(
+        user_id="u", message="go"
+    )
+    assert (out.status, out.error.type) == ("failed", "NotStorable")
+    assert out.error.message.startswith('flow@1/keep@1.state["temp:lock"]')
+    assert ledger.rows() == [("keep",)]
 
 
 async def test_a_state_delta_that_cannot_be_stored_is_refused_before_anything(

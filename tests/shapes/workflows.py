@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import json
 from collections.abc import AsyncGenerator
@@ -142,6 +143,46 @@ def bound_to_input(ledger: Ledger) -> Workflow:
     shipper = bound(func=ship, name="ship", require_confirmation=True, rerun_on_resume=True)
     edges = [(START, order), (order, checker), (checker, asker), (asker, shipper)]
     return Workflow(name="flow", edges=[*edges, (shipper, end_of(ledger))])
+
+
+@dataclasses.dataclass
+class Parcel:
+    item: str
+    size: tuple[int, int] = (2, 3)
+    tags: list[str] = dataclasses.field(default_factory=list)
+
+
+def typed_values(ledger: Ledger) -> Workflow:
+    """What nodes hand to each other, and leave in the state, keeps its class."""
+
+    def pack(node_input: Any) -> Any:
+        ledger.add("node", "pack")
+        return [Parcel("tea"), Parcel("jam", tags=["sweet"])]
+
+    async def weigh(ctx: Any, node_input: Any) -> Any:
+        ledger.add("node", "weigh", repr(node_input))
+        yield {"heaviest": node_input[1]}
+        ctx.state["first"] = {"parcel": node_input[0]}  # ADK writes it at the end of the run
+
+    def label(ctx: Any, node_input: Any) -> Any:
+        ledger.add("node", "label", repr(node_input), repr(ctx.state["first"]))
+        return node_input["heaviest"]
+
+    async def ask(ctx: Any, node_input: Any) -> Any:
+        ledger.add("node", "ask", repr(node_input), len(ctx.resume_inputs))
+        if "q1" in ctx.resume_inputs:
+            ctx.state["sent"] = node_input
+            yield node_input
+            return
+        yield RequestInput(interrupt_id="q1", message=f"send {node_input.item}?")
+
+    def send(ctx: Any, node_input: Any) -> str:
+        ledger.add("node", "send", repr(node_input), repr(ctx.state["sent"]))
+        return f"{node_input.item} of {node_input.size[0]}"
+
+    asker = FunctionNode(func=ask, name="ask", rerun_on_resume=True)
+    edges = [(START, pack), (pack, weigh), (weigh, label), (label, asker), (asker, send)]
+    return Workflow(name="flow", edges=[*edges, (send, end_of(ledger))])
 
 
 class Stamp(Node):
@@ -476,6 +517,9 @@ SHAPES = {
         feature="function nodes bound to their input",
         waits=(1, 1),
         answer=agreed,
+    ),
+    "typed values between nodes": Shape(
+        build=typed_values, feature="dataclasses between nodes and in state", waits=(1,)
     ),
     "parallel worker, one item asks": Shape(
         build=worker_that_asks, feature="`parallel_worker`", waits=(1,), in_flight=4

@@ -20,6 +20,7 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, tool_nodes, tools
 from durable_adk.adk.scope import Scope, current
 from durable_adk.engine.attempt import Attempt
+from durable_adk.errors import NotStorable
 from durable_adk.model import entries
 from durable_adk.model.position import is_under
 
@@ -51,13 +52,16 @@ def wrap(adk_gate: Any) -> Any:
         answer = await adk_gate(asked, function_args, tool_context)
         if answer is None and _left_nothing(scope, tool, tool_context):
             answer = await adk_gate(_HeldBack(tool.name), function_args, tool_context)
-        if scope.kind == "node":
-            if answer is None:
-                await tool_nodes.check_shown(scope, tool, function_args, tool_context)
-            tool_nodes.note(scope, tool, function_args)
-        if answer is not None:
-            if scope.kind == "call":
+        if scope.kind == "node" and answer is None:
+            await tool_nodes.check_shown(scope, tool, function_args, tool_context)
+        try:
+            if scope.kind == "node":
+                tool_nodes.note(scope, tool, function_args)
+            elif answer is not None:
                 tools.note(scope, tool, function_args, tool_context)
+        except NotStorable as error:
+            await scope.stage.attempt.halt(error)
+        if answer is not None:
             scope.stage.held_back.add(_place(scope, tool_context))
         return answer
 

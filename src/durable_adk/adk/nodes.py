@@ -308,11 +308,13 @@ def _left(scope: Scope, ctx: Context) -> dict[str, Any]:
 
 
 def _result_data(ctx: Context) -> dict[str, Any]:
-    result = dataclasses.asdict(_seam.result_of(ctx))
+    """What a node run left, as it is: values of a node's own keep their classes."""
+    result = _seam.result_of(ctx)
+    named = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     # A flag that is not set says nothing; False is an output, and a route, like any other.
     return {
         key: value
-        for key, value in result.items()
+        for key, value in named.items()
         if value is not None and (value is not False or key in ("output", "route"))
     }
 
@@ -327,6 +329,7 @@ def _finish(scope: Scope, ctx: Context) -> None:
     left = _result_data(ctx)
     left.pop("state", None)
     left.pop("artifacts", None)
+    left = codec.decode(scope.stage.encode(left, where=ctx.node_path))  # others may change it
     scope.stage.finished[scope.path] = left
     if scope.parent is not None and scope.parent.kind == "root":
         scope.stage.output = left.get("output")

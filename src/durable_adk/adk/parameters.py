@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -10,6 +11,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 
 from durable_adk.adk import _seam
+from durable_adk.errors import NotStorable
+from durable_adk.model import codec
 from durable_adk.model.activity import Record
 from durable_adk.model.doubt import Terms
 
@@ -107,6 +110,20 @@ def _parameters(tool: Callee) -> Mapping[str, inspect.Parameter] | None:
         return None if func is None else inspect.signature(func).parameters
     except (TypeError, ValueError):
         return None
+
+
+def copied(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call as they are now: the tool may change them.
+
+    Raises:
+        NotStorable: a callback put something among them that no record can hold.
+    """
+    try:
+        return copy.deepcopy(dict(args))
+    except Exception as error:  # whatever a class of the user's own raises
+        where = f"{name} arguments"
+        codec.digest_of([name, args], where=where)  # which says what it is, and where
+        raise NotStorable(where, f"cannot be copied: {error}") from error
 
 
 def since_entered(tool: Callee, now: Fit, text: str) -> SinceEntered:

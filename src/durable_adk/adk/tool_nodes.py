@@ -7,7 +7,6 @@ be stepped into, and its values come from its input and the state as they did.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Set
 from typing import Any, NamedTuple, NoReturn
@@ -20,7 +19,15 @@ from google.genai import types
 from pydantic import BaseModel
 
 from durable_adk.adk import _seam
-from durable_adk.adk.parameters import Fit, SinceEntered, fit_of, misfit, since_entered, unlike
+from durable_adk.adk.parameters import (
+    Fit,
+    SinceEntered,
+    copied,
+    fit_of,
+    misfit,
+    since_entered,
+    unlike,
+)
 from durable_adk.adk.scope import Scope
 from durable_adk.adk.stage import Shown
 from durable_adk.adk.tools import describe
@@ -67,7 +74,7 @@ def confirmed_in(call: types.FunctionCall) -> Mapping[str, Any] | None:
 
 def note(scope: Scope, tool: BaseTool, args: Mapping[str, Any]) -> None:
     """Note what the call of a node runs with, or would: what a person is shown."""
-    given = copy.deepcopy(dict(args))
+    given = copied(tool.name, args)
     scope.stage.gated[scope.path, ""] = (tool.name, given, fit_of(tool, args))
 
 

@@ -20,7 +20,16 @@ from google.adk.tools.tool_context import ToolContext
 from durable_adk.adk import _seam, check, expiring, outcomes
 from durable_adk.adk import events as stored
 from durable_adk.adk._patches import agent_tool_waits, siblings_cancelled
-from durable_adk.adk.parameters import Fit, fit_of, misfit, names_of, since_entered, takes, unlike
+from durable_adk.adk.parameters import (
+    Fit,
+    copied,
+    fit_of,
+    misfit,
+    names_of,
+    since_entered,
+    takes,
+    unlike,
+)
 from durable_adk.adk.scope import Scope, bound, current
 from durable_adk.engine.attempt import Call, Replayed
 from durable_adk.errors import ConfigError, NotStorable, ReplayMismatch
@@ -92,7 +101,7 @@ def note(call: Scope, tool: BaseTool, args: dict[str, Any], context: ToolContext
     Returns: how the arguments fit the tool's parameters.
     """
     place, fit = (agent_of(call).path, context.function_call_id or ""), fit_of(tool, args)
-    call.stage.gated[place] = (tool.name, copy.deepcopy(args), fit)
+    call.stage.gated[place] = (tool.name, copied(tool.name, args), fit)
     expiring.note(call.stage, *place, tool)
     return fit
 
