@@ -56,10 +56,8 @@ everything() {
     for folder in tests/*/; do
         case "$folder" in
             tests/support/ | tests/__pycache__/) ;;
-            tests/cases/ | tests/generated/ | tests/protocol/ | tests/replay/) first+=("$folder") ;;
-            tests/adk_bugs/ | tests/faults/ | tests/samples/ | tests/sessions/ | tests/shapes/)
-                second+=("$folder")
-                ;;
+            tests/cases/ | tests/generated/) first+=("$folder") ;;
+            tests/faults/ | tests/samples/ | tests/sessions/ | tests/shapes/) second+=("$folder") ;;
             *) third+=("$folder") ;;
         esac
     done

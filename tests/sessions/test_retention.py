@@ -219,7 +219,9 @@ async def test_large_states_at_the_cut_leave_no_chunks_behind(memory: Place) -> 
     await memory.talk("note a 3")
     assert await memory.prune_now(turns=1) == 1
     key = session_key(app._lifecycle.tenant, "u", "s")
-    chunks = [doc["_id"] for doc in await memory.raw("payloads", {"_id": {"$regex": f"^{key}:b"}})]
+    chunks = [
+        doc["_id"] for doc in await memory.raw("payloads", {"_id": {"$regex": f"^{key}:base"}})
+    ]
     assert len(chunks) == 1
     assert not chunks[0].startswith(base["ref"])
     assert (await app.sessions.get("u", "s")).state["a"] == "3"
